@@ -10,7 +10,7 @@ pub mod saratoga;
 pub mod sim;
 mod stats;
 
-pub use report::{Line, Report};
+pub use report::{Line, LineReport};
 
 use std::fs;
 use std::io;

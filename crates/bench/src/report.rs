@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::io;
 use std::path::Path;
 
-/// One line of a [`Report`].
+/// One line of a [`LineReport`].
 pub trait Line: Serialize {
     /// The head of its table.
     const HEADER: &'static [&'static str];
@@ -14,14 +14,14 @@ pub trait Line: Serialize {
     fn row(&self) -> Vec<String>;
 }
 
-/// See the file's head.
+/// What was found, line by line, and under what conditions.
 #[derive(Clone, Debug)]
-pub struct Report<E> {
+pub struct LineReport<E> {
     entries: Vec<E>,
     notes: Vec<String>,
 }
 
-impl<E: Line> Report<E> {
+impl<E: Line> LineReport<E> {
     pub(super) fn new(entries: Vec<E>, notes: Vec<String>) -> Self {
         Self { entries, notes }
     }
@@ -36,7 +36,7 @@ impl<E: Line> Report<E> {
         &self.notes
     }
 
-    /// The head of [`Report::table`].
+    /// The head of [`LineReport::table`].
     pub fn header(&self) -> Vec<String> {
         E::HEADER.iter().map(|&name| name.to_owned()).collect()
     }
@@ -54,7 +54,7 @@ impl<E: Line> Report<E> {
         serde_json::to_string_pretty(&self.entries)
     }
 
-    /// Writes [`Report::json`] to `path`, making its folder where there is none.
+    /// Writes [`LineReport::json`] to `path`, making its folder where there is none.
     ///
     /// # Errors
     /// A place that cannot be written.

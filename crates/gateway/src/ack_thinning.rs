@@ -3,9 +3,9 @@
 //! The gateway's sockets acknowledge every second segment of a download. On a link of 50 Mbit/s to the gateway and
 //! 0.5 Mbit/s from it, that is more than the return link carries. So the kernel holds acknowledgements without data in a
 //! queue, and [`AckFilter`] sends them at `ack_rate`: one that waits is replaced by the next of its flow that
-//! acknowledges more. When this process ends or hangs, or the queue is full, packets go on as without it ([`crate::attendance`]).
+//! acknowledges more. When this process ends or hangs, or the queue is full, packets go on as without it ([`crate::reader_heartbeat`]).
 
-use crate::attendance::Attendance;
+use crate::reader_heartbeat::ReaderHeartbeat;
 use bentpipe_base::{Bytes, Instant, Machine, Output, Rate};
 use bentpipe_interception::{ACKS_PRIORITY, AdmissionSwitch, Marks, QueueReader};
 use bentpipe_os::nfqueue::{Queues, Verdict};
@@ -34,7 +34,7 @@ pub(crate) struct AckThinner {
     _hold: HoldTable,
     queues: Queues,
     epoll: Epoll,
-    attendance: Attendance,
+    heartbeat: ReaderHeartbeat,
     config: Config,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -73,7 +73,7 @@ impl AckThinner {
             _hold: hold,
             queues,
             epoll,
-            attendance: Attendance::new(QueueReader::Acks, switch, Arc::clone(&shared)),
+            heartbeat: ReaderHeartbeat::new(QueueReader::Acks, switch, Arc::clone(&shared)),
             config: Config {
                 rate: Some(rate),
                 overhead,
@@ -92,9 +92,9 @@ impl AckThinner {
         let mut events = Events::with_capacity(2);
         let mut replaced = 0;
         while self.shared.lifecycle() != Lifecycle::Stopped {
-            self.attendance.renew();
+            self.heartbeat.beat();
             let due = filter.deadline().unwrap_or(Instant::MAX);
-            let pause = due.min(self.attendance.due()).since(timer::now());
+            let pause = due.min(self.heartbeat.due()).since(timer::now());
             self.epoll.wait(&mut events, Some(pause))?;
             let came = |event| matches!(event, Some(Event { token: QUEUE, .. }));
             if (0..events.len()).any(|index| came(events.at(index))) {

@@ -22,7 +22,6 @@
 #![forbid(unsafe_code)]
 
 mod ack_thinning;
-mod attendance;
 mod config_file;
 mod congestion;
 mod descriptor_budget;
@@ -31,6 +30,7 @@ mod gateway;
 mod handle;
 mod liveness_watchdog;
 mod manage;
+mod reader_heartbeat;
 mod shutdown_request;
 mod snoop;
 mod status;

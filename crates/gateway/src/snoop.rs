@@ -8,9 +8,9 @@
 //! only as long as this thread holds a position of the gateway's switch, which lapses after [`LIFE`](bentpipe_os::nft::LIFE).
 
 mod copy_sender;
-mod held;
+mod held_packet;
 
-use crate::attendance::Attendance;
+use crate::reader_heartbeat::ReaderHeartbeat;
 use bentpipe_base::{Instant, Machine, Output};
 use bentpipe_gateway_config::{Config, LegId};
 use bentpipe_interception::{Interception, Marks, QueueReader, SNOOP_PRIORITY};
@@ -22,7 +22,7 @@ use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::timer;
 use copy_sender::{CopySender, NotSent};
-use held::Held;
+use held_packet::HeldPacket;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const WAKE: u64 = 1;
 /// Packets that wait at most; those beyond go on unseen.
 const MOST: u32 = 4096;
 /// Copies that the kernel did not take, and where they were to go; the agent hears of it when it has time.
-type Refused = RefCell<Vec<(Side, Held)>>;
+type Refused = RefCell<Vec<(Side, HeldPacket)>>;
 
 /// Where packets go that wait in the first queue, and in the second.
 const DESTINATIONS: [LegId; 2] = [LegId::Lan, LegId::Sat];
@@ -48,7 +48,7 @@ pub(crate) struct Snooper {
     /// The log knows that some copies are not taken.
     told: Cell<bool>,
     epoll: Epoll,
-    attendance: Attendance,
+    heartbeat: ReaderHeartbeat,
     /// The leg on whose far side data is lost.
     lossy: LegId,
     config: snoop::Config,
@@ -98,7 +98,7 @@ impl Snooper {
             sender,
             told: Cell::new(false),
             epoll,
-            attendance: Attendance::new(
+            heartbeat: ReaderHeartbeat::new(
                 QueueReader::Snoop,
                 interception.switch(),
                 Arc::clone(&shared),
@@ -117,9 +117,9 @@ impl Snooper {
         let mut events = Events::with_capacity(2);
         let mut before = agent.tally();
         while self.shared.lifecycle() != Lifecycle::Stopped {
-            self.attendance.renew();
+            self.heartbeat.beat();
             let due = agent.deadline().unwrap_or(Instant::MAX);
-            let pause = due.min(self.attendance.due()).since(timer::now());
+            let pause = due.min(self.heartbeat.due()).since(timer::now());
             self.epoll.wait(&mut events, Some(pause))?;
             self.take(&mut agent, &refused)?;
             agent.turn(None, timer::now(), |output| self.act(output, &refused));
@@ -134,12 +134,12 @@ impl Snooper {
     }
 
     /// Shows the agent every packet that has come to wait.
-    fn take(&mut self, agent: &mut Snoop<Held>, refused: &Refused) -> io::Result<()> {
+    fn take(&mut self, agent: &mut Snoop<HeldPacket>, refused: &Refused) -> io::Result<()> {
         loop {
             let come = self.queues.receive()?;
             let now = timer::now();
             while let Some(waiting) = self.queues.next_packet() {
-                let held = Held::new(&waiting);
+                let held = HeldPacket::new(&waiting);
                 let from = self.side(destination(&held)).opposite();
                 let input = (from, held.clone());
                 agent.turn(Some(input), now, |output| self.act(output, refused));
@@ -155,7 +155,7 @@ impl Snooper {
             }
             // While as many come as can be read, there is no end to this.
             let _ = self.release();
-            self.attendance.renew();
+            self.heartbeat.beat();
         }
     }
 
@@ -168,7 +168,7 @@ impl Snooper {
     }
 
     /// Lets go on what has just come, and sends again what has gone on before.
-    fn act(&self, output: Output<Side, Held, std::convert::Infallible>, refused: &Refused) {
+    fn act(&self, output: Output<Side, HeldPacket, std::convert::Infallible>, refused: &Refused) {
         let (to, held) = match output {
             Output::Packet(to, held) => (to, held),
             Output::Event(never) => match never {},
@@ -233,12 +233,12 @@ fn place(queue: u16) -> usize {
 }
 
 /// The leg to which a packet goes.
-fn destination(held: &Held) -> LegId {
+fn destination(held: &HeldPacket) -> LegId {
     DESTINATIONS[place(held.place().0)]
 }
 
 /// Has the agent leave those connections to their senders whose copies the kernel does not take.
-fn tell_refused(refused: &Refused, agent: &mut Snoop<Held>) {
+fn tell_refused(refused: &Refused, agent: &mut Snoop<HeldPacket>) {
     for (to, held) in refused.borrow_mut().drain(..) {
         agent.refused(to, &held);
     }

@@ -1,7 +1,7 @@
 //! Makes the figures of a run from what its threads recorded.
 
 use crate::emulator::Report;
-use crate::flow::{Ended, Received, ReceivedEnd};
+use crate::flow::{FinishedFlow, Received, ReceivedEnd};
 use crate::gateway;
 use crate::legs::Look;
 use crate::plan::{FlowPlan, Plan};
@@ -16,9 +16,9 @@ use std::time::Duration;
 /// What the threads recorded.
 pub(crate) struct Watched {
     /// In the order of the scenario.
-    pub(crate) ended: Vec<Ended>,
+    pub(crate) ended: Vec<FinishedFlow>,
     /// What each gateway said and counted.
-    pub(crate) gateways: BTreeMap<String, gateway::Ended>,
+    pub(crate) gateways: BTreeMap<String, gateway::StoppedGateway>,
     pub(crate) looks: Vec<Look>,
     pub(crate) links: BTreeMap<String, Report>,
     pub(crate) traffic: Option<Traffic>,
@@ -98,11 +98,11 @@ fn result(
     scenario: &Scenario,
     flow: &Flow,
     plan: &FlowPlan,
-    ended: &Ended,
+    ended: &FinishedFlow,
     opened: Instant,
     limit: Instant,
 ) -> outcome::Flow {
-    let Ended { sent, received, .. } = ended;
+    let FinishedFlow { sent, received, .. } = ended;
     let (end, at) = end(flow, ended, opened, limit);
     let elapsed = at - opened;
     let opener = if flow.opened_by == flow.from {
@@ -144,7 +144,7 @@ fn result(
 }
 
 /// What became of a flow, and when it ended.
-fn end(flow: &Flow, ended: &Ended, opened: Instant, limit: Instant) -> (End, Instant) {
+fn end(flow: &Flow, ended: &FinishedFlow, opened: Instant, limit: Instant) -> (End, Instant) {
     let Received { last, end, .. } = &ended.received;
     let last = last.unwrap_or(opened);
     match (end, flow.amount) {
@@ -176,7 +176,7 @@ struct SampledFlow {
 }
 
 impl SampledFlow {
-    fn all(&self, ended: &Ended, looks: &[&Look]) -> Vec<Sample> {
+    fn all(&self, ended: &FinishedFlow, looks: &[&Look]) -> Vec<Sample> {
         let received = ended.received.series.iter();
         let received = received.map(|(at, bytes)| self.one(Point::Receiver, *at, *bytes, None));
         let sent = ended.sent.series.iter();

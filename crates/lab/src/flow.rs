@@ -114,7 +114,7 @@ pub(crate) struct Running {
 }
 
 /// What both ends saw of a flow.
-pub(crate) struct Ended {
+pub(crate) struct FinishedFlow {
     /// The instant of connect(), if it came to that.
     pub(crate) opened: Option<Instant>,
     pub(crate) sent: Sent,
@@ -281,9 +281,9 @@ impl Running {
     }
 
     /// Waits for both ends, which the caller has told to stop where it must not take long.
-    pub(crate) fn join(self) -> Ended {
+    pub(crate) fn join(self) -> FinishedFlow {
         let panicked = "the thread of a flow panicked";
-        Ended {
+        FinishedFlow {
             sent: self.sender.map_or_else(Sent::default, |sender| {
                 sender.join().unwrap_or_else(|_| Sent::failed(panicked))
             }),

@@ -28,7 +28,7 @@ const LINES: usize = 20;
 const TICK: Duration = Duration::from_millis(50);
 
 /// A gateway that intercepts.
-pub(crate) struct Process {
+pub(crate) struct GatewayProcess {
     name: String,
     child: Child,
     stderr_tail: StderrTail,
@@ -40,7 +40,7 @@ pub(crate) struct Process {
 
 /// What a gateway says at its end.
 #[derive(Debug, Default)]
-pub(crate) struct Ended {
+pub(crate) struct StoppedGateway {
     /// The last lines on its standard error.
     pub(crate) stderr_tail: String,
     /// What it counted, by name; nothing if it did not say.
@@ -56,7 +56,7 @@ struct Status {
 /// The last lines on a process's standard error.
 type StderrTail = Arc<Mutex<VecDeque<String>>>;
 
-impl Process {
+impl GatewayProcess {
     /// Starts `program gateway run` for `gateway` and waits until it is ready.
     pub(crate) fn start(
         name: &str,
@@ -174,7 +174,7 @@ impl Process {
     }
 
     /// Asks it to end, and sees to it that it does; what it stderr_tail last.
-    pub(crate) fn stop(mut self) -> Ended {
+    pub(crate) fn stop(mut self) -> StoppedGateway {
         let counters = self.counters();
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -182,7 +182,7 @@ impl Process {
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(10));
         }
-        Ended {
+        StoppedGateway {
             stderr_tail: self.stderr(),
             counters,
         }
@@ -197,7 +197,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

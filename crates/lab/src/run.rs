@@ -4,7 +4,7 @@ use crate::collect::{self, Watched};
 use crate::controls::{Controls, Mark};
 use crate::emulator::{Emulator, Report};
 use crate::flow::{EndPlan, FileEnds, Pattern, Prepared, Ready, Running, SocketSettings, Sockets};
-use crate::gateway::{self, Process};
+use crate::gateway::{GatewayProcess, StoppedGateway};
 use crate::legs::{Trace, Watch};
 use crate::plan::{FlowPlan, Plan};
 use crate::result::{Manifest, RunResult};
@@ -258,7 +258,7 @@ impl Run<'_> {
         emulate::start(stage, link, spec)
     }
 
-    fn gateways(&self, stage: &Stage) -> Result<BTreeMap<String, Process>, LabError> {
+    fn gateways(&self, stage: &Stage) -> Result<BTreeMap<String, GatewayProcess>, LabError> {
         let mut started = BTreeMap::new();
         for (name, gateway) in &self.scenario.gateways {
             let Some(split) = splitting::split(gateway) else {
@@ -267,7 +267,8 @@ impl Run<'_> {
             let program = self.program()?;
             let netns = stage.node(name);
             let cancel = &self.options.cancel;
-            let process = Process::start(name, gateway, &split.keys, netns, &program, cancel)?;
+            let process =
+                GatewayProcess::start(name, gateway, &split.keys, netns, &program, cancel)?;
             started.insert(name.clone(), process);
         }
         Ok(started)
@@ -382,8 +383,8 @@ impl Run<'_> {
         flows: Vec<Ready>,
         traffic: Option<traffic::Ready<'_>>,
         begin: Instant,
-        gateways: &mut BTreeMap<String, Process>,
-    ) -> Result<(Vec<crate::flow::Ended>, Option<Traffic>), LabError> {
+        gateways: &mut BTreeMap<String, GatewayProcess>,
+    ) -> Result<(Vec<crate::flow::FinishedFlow>, Option<Traffic>), LabError> {
         let stop = Arc::new(AtomicBool::new(false));
         // Whichever way this ends, the threads of the flows end with it.
         let _raised = StopOnDrop(Arc::clone(&stop));
@@ -411,14 +412,14 @@ impl Run<'_> {
         traffic: Option<&traffic::Running>,
         begin: Instant,
         stop: &AtomicBool,
-        gateways: &mut BTreeMap<String, Process>,
+        gateways: &mut BTreeMap<String, GatewayProcess>,
     ) -> Result<(), LabError> {
         let limit = begin + self.scenario.time_limit;
         let mut told = begin;
         let mut all_received = None;
         while !running.iter().all(Running::is_over) {
             self.go_on()?;
-            gateways.values_mut().try_for_each(Process::check)?;
+            gateways.values_mut().try_for_each(GatewayProcess::check)?;
             let now = timer::now();
             if now - told >= 5 * TICK {
                 told = now;
@@ -500,7 +501,7 @@ fn unfit(links: &BTreeMap<String, Report>) -> Vec<String> {
 }
 
 /// Ends the gateways; what each said and counted.
-fn ended(gateways: BTreeMap<String, Process>) -> BTreeMap<String, gateway::Ended> {
+fn ended(gateways: BTreeMap<String, GatewayProcess>) -> BTreeMap<String, StoppedGateway> {
     let ended = gateways
         .into_iter()
         .map(|(name, process)| (name, process.stop()));

@@ -1,7 +1,7 @@
 //! Channels: the errors that a link adds to packets (bit errors, losses, outages): after its queue and serialiser, or
 //! before both ([`Settings::errors_before_queue`](crate::Settings::errors_before_queue)).
 //!
-//! A new channel is one file here, with its keys in scenarios ([`Kind`]), and one line in [`REGISTRY`]. Channels
+//! A new channel is one file here, with its keys in scenarios ([`ChannelKind`]), and one line in [`REGISTRY`]. Channels
 //! stack: a direction may have several, each with its own stream of chance.
 
 mod bit_error;
@@ -14,7 +14,7 @@ mod stack;
 
 pub use bit_error::BitError;
 pub use gilbert::{BurstError, Chain, Gilbert};
-pub use kind::{Form, Kind, Spec};
+pub use kind::{ChannelKind, ChannelSpec, Form};
 pub use outage::{Outage, PeriodError};
 pub use packet_error::PacketError;
 pub use replay::Replay;
@@ -48,15 +48,15 @@ pub trait Channel: Send {
 }
 
 /// Every kind of channel, in the order in which scenarios are written. A direction without any is free of errors.
-pub const REGISTRY: &[Spec] = &[
-    Spec::of::<PacketError>(),
-    Spec::of::<BitError>(),
-    Spec::of::<Gilbert>(),
-    Spec::of::<Outage>(),
-    Spec::of::<Replay>(),
+pub const REGISTRY: &[ChannelSpec] = &[
+    ChannelSpec::of::<PacketError>(),
+    ChannelSpec::of::<BitError>(),
+    ChannelSpec::of::<Gilbert>(),
+    ChannelSpec::of::<Outage>(),
+    ChannelSpec::of::<Replay>(),
 ];
 
 /// The kind of channel that stands under `key` of a link.
-pub fn find(key: &str) -> Option<&'static Spec> {
+pub fn find(key: &str) -> Option<&'static ChannelSpec> {
     REGISTRY.iter().find(|spec| spec.key == key)
 }

@@ -1,6 +1,6 @@
 //! Queues: what waits for the serialiser, and who is refused.
 //!
-//! A new queue is one file here, with its keys in scenarios ([`Kind`]), and one line in [`registry`].
+//! A new queue is one file here, with its keys in scenarios ([`QueueKind`]), and one line in [`registry`].
 
 mod blue;
 mod drop_tail;
@@ -10,7 +10,7 @@ mod red;
 
 pub use blue::{Blue, BlueSettings};
 pub use drop_tail::DropTail;
-pub use kind::{Entry, Kind, LinkInfo, Spec};
+pub use kind::{Entry, LinkInfo, QueueKind, QueueSpec};
 pub use red::{Red, RedError, RedLinux, RedNs2, RedSettings, Thresholds};
 
 use crate::Mark;
@@ -163,7 +163,7 @@ pub const fn registry<P: Mark + Send + 'static>() -> &'static [Entry<P>] {
 }
 
 /// The kind of queue called `name`.
-pub fn find(name: &str) -> Option<Spec> {
+pub fn find(name: &str) -> Option<QueueSpec> {
     let mut kinds = registry::<()>().iter().map(|entry| entry.spec);
     kinds.find(|spec| spec.name == name)
 }
@@ -173,7 +173,7 @@ pub fn find(name: &str) -> Option<Spec> {
 /// # Errors
 /// What is wrong with it.
 pub fn build<P: Mark + Send + 'static>(
-    spec: &Spec,
+    spec: &QueueSpec,
     limit: Limit,
     values: &Values,
     link: &LinkInfo,

@@ -3,7 +3,7 @@
 mod common;
 
 use bentpipe_base::{Bytes, DropCause, Instant, Rate, Silent, Stream};
-use bentpipe_link::channel::{self, BitError, Fate, Form, PacketError, Spec};
+use bentpipe_link::channel::{self, BitError, ChannelSpec, Fate, Form, PacketError};
 use bentpipe_link::keys::{Value, Values};
 use bentpipe_link::{Channel, Direction, Settings};
 use common::{Log, SIGMAS, assert_binomial, at, direction, probability};
@@ -112,8 +112,8 @@ fn survivors(channels: Vec<Box<dyn Channel>>, seed: u64, name: &str) -> Vec<u32>
 }
 
 /// Every kind of channel, in each way to describe it, with all its probabilities at `rate`.
-fn described(rate: f64) -> impl Iterator<Item = (&'static Spec, Values)> {
-    let ways = |spec: &'static Spec| spec.ways.iter().map(move |keys| (spec, *keys));
+fn described(rate: f64) -> impl Iterator<Item = (&'static ChannelSpec, Values)> {
+    let ways = |spec: &'static ChannelSpec| spec.ways.iter().map(move |keys| (spec, *keys));
     let ways = channel::REGISTRY.iter().flat_map(ways);
     ways.map(move |(spec, keys)| {
         let mut values = Values::default();

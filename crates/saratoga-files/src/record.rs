@@ -7,7 +7,7 @@
 
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
-use bentpipe_wire::saratoga::{Error, Frame, Metadata};
+use bentpipe_wire::saratoga::{Frame, FrameError, Metadata};
 
 /// What stands before the number of a start.
 const BOOT: &str = "boot ";
@@ -28,7 +28,7 @@ impl Record {
     ///
     /// # Errors
     /// That the METADATA cannot be a frame.
-    pub(crate) fn write(&self, boot: &str) -> Result<String, Error> {
+    pub(crate) fn write(&self, boot: &str) -> Result<String, FrameError> {
         let mut octets = Vec::new();
         Frame::Metadata(self.metadata.clone()).emit(&mut octets)?;
         let mut text: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();

@@ -6,7 +6,7 @@ use crate::model::{
     TrafficSource,
 };
 use bentpipe_base::Bytes;
-use bentpipe_link::channel::{Form, REGISTRY, Spec};
+use bentpipe_link::channel::{ChannelSpec, Form, REGISTRY};
 use bentpipe_link::keys::{Value, Values};
 use core::fmt::{self, Write};
 use core::time::Duration;
@@ -234,7 +234,7 @@ fn queue(queue: &Queue) -> String {
 
 /// What stands under the key of `spec`; also that there is no such channel, or a reverse direction would take the forward
 /// one's.
-fn channels(direction: &Direction, spec: &Spec) -> String {
+fn channels(direction: &Direction, spec: &ChannelSpec) -> String {
     let mut these = direction.channels.under(spec.key);
     let table = |values: &Values| {
         let keys = { values.iter() }.map(|(key, said)| format!("{key} = {}", value(said, false)));

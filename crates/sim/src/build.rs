@@ -3,7 +3,6 @@
 use crate::addresses::Addresses;
 use crate::codec::Codec;
 use crate::cross_traffic_flows;
-use crate::delay_samples::DelaySamples;
 use crate::endpoint_builder::EndpointBuilder;
 use crate::engine::{Engine, FlowProgress, PepNode};
 use crate::event_queue::EventQueue;
@@ -11,6 +10,7 @@ use crate::flow_endpoint::FlowEndpoint;
 use crate::link_counters::LinkCounters;
 use crate::network::{Network, Routes, SimplexLink};
 use crate::packet_slab::Packets;
+use crate::queueing_samples::QueueingSamples;
 use crate::split_config;
 use crate::zero_delay_check;
 use crate::{EndId, Observer, Options, Packet, SimError};
@@ -86,7 +86,7 @@ pub(crate) fn engine<O: Observer>(
             } else {
                 &mut acceptor
             };
-            source.delays = DelaySamples::new(source.start, round_trip);
+            source.queueing = QueueingSamples::new(source.start, round_trip);
         }
         opener.peer = EndId::acceptor(flows.len());
         acceptor.peer = EndId::opener(flows.len());
@@ -139,7 +139,7 @@ fn builder<'s>(
         seed,
         wire: options.wire,
         shares: BTreeMap::new(),
-        kinds: Vec::new(),
+        templates: Vec::new(),
     }
 }
 

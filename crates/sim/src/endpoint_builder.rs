@@ -3,8 +3,8 @@
 
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
 use crate::app_socket::Record;
-use crate::delay_samples::DelaySamples;
 use crate::flow_endpoint::{FlowEndpoint, PendingWork, Protocol, Tcp};
+use crate::queueing_samples::QueueingSamples;
 use crate::saratoga::{Plan, SaratogaEndpoint};
 use crate::{EndId, SimError};
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
@@ -30,14 +30,14 @@ pub(crate) struct EndpointBuilder<'s> {
     pub(crate) wire: bool,
     /// The shared state of flows by `bentpipe_rate` that are told the same of a link.
     pub(crate) shares: BTreeMap<Bottleneck, cc::rate_control::Link>,
-    /// The kinds of the flows so far, the latest last.
-    pub(crate) kinds: Vec<Arc<Kind<'s>>>,
+    /// The templates of the flows so far, the latest last.
+    pub(crate) templates: Vec<Arc<FlowTemplate<'s>>>,
 }
 
 /// What flows share that differ in their names, times and amounts alone, as those of cross traffic do. Hundreds of
 /// connections then read one configuration, which stays in the processor's cache.
-pub(crate) struct Kind<'s> {
-    /// The first flow of this kind.
+pub(crate) struct FlowTemplate<'s> {
+    /// The first flow of this template.
     first: Flow,
     path: Path<'s>,
     /// The configuration of the opener, then of the acceptor.
@@ -48,10 +48,10 @@ pub(crate) struct Kind<'s> {
     closes: bool,
 }
 
-/// How many of the latest kinds are searched for that of a new flow.
+/// How many of the latest templates are searched for that of a new flow.
 const RECENT: usize = 4;
 
-impl Kind<'_> {
+impl FlowTemplate<'_> {
     fn has(&self, flow: &Flow) -> bool {
         let Flow {
             from,
@@ -76,11 +76,11 @@ impl<'s> EndpointBuilder<'s> {
             let path = self.path(&flow.from, &flow.to)?;
             return Ok((self.file(flow, app, &path)?, false));
         }
-        let kind = self.kind(flow)?;
-        let [near, far] = &kind.configs;
+        let template = self.template(flow)?;
+        let [near, far] = &template.configs;
         let payload = near.payload(far);
-        let shared = self.share(flow, &kind.path, near);
-        let (source, sink) = self.applications(flow, payload, kind.closes);
+        let shared = self.share(flow, &template.path, near);
+        let (source, sink) = self.applications(flow, payload, template.closes);
         let (opens, accepts) = if flow.opened_by == flow.from {
             (source, sink)
         } else {
@@ -108,17 +108,17 @@ impl<'s> EndpointBuilder<'s> {
             Amount::Duration(_) => None,
         }
         .filter(|all| *all > 0);
-        if !kind.handshakes {
+        if !template.handshakes {
             ends.iter_mut().for_each(|end| end.iss = Seq(0));
         }
-        Ok((ends, !kind.handshakes))
+        Ok((ends, !template.handshakes))
     }
 
     /// What `flow` has in common with others.
-    fn kind(&mut self, flow: &Flow) -> Result<Arc<Kind<'s>>, SimError> {
-        let mut recent = self.kinds.iter().rev().take(RECENT);
-        if let Some(kind) = recent.find(|kind| kind.has(flow)) {
-            return Ok(Arc::clone(kind));
+    fn template(&mut self, flow: &Flow) -> Result<Arc<FlowTemplate<'s>>, SimError> {
+        let mut recent = self.templates.iter().rev().take(RECENT);
+        if let Some(template) = recent.find(|template| template.has(flow)) {
+            return Ok(Arc::clone(template));
         }
         let path = self.path(&flow.from, &flow.to)?;
         let host = |name: &str| &self.scenario.hosts[name];
@@ -140,15 +140,15 @@ impl<'s> EndpointBuilder<'s> {
                 configs.iter_mut().for_each(|it| it.ecn = EcnMode::Off);
             }
         }
-        let kind = Arc::new(Kind {
+        let template = Arc::new(FlowTemplate {
             first: flow.clone(),
             configs: configs.map(Arc::new),
             path,
             handshakes: first.1,
             closes: first.0 != Preset::Ns2,
         });
-        self.kinds.push(Arc::clone(&kind));
-        Ok(kind)
+        self.templates.push(Arc::clone(&template));
+        Ok(template)
     }
 
     /// The two ends of a file by Saratoga.
@@ -191,13 +191,13 @@ impl<'s> EndpointBuilder<'s> {
         if flow.app.is_some() {
             return Ok(None);
         }
-        let kind = self.kind(flow)?;
-        let source = &kind.configs[usize::from(flow.opened_by != flow.from)];
+        let template = self.template(flow)?;
+        let source = &template.configs[usize::from(flow.opened_by != flow.from)];
         let control = (source.congestion.new)(&source.settings);
-        if !control.judges_by_base_rtt() || !kind.handshakes {
+        if !control.judges_by_base_rtt() || !template.handshakes {
             return Ok(None);
         }
-        let [near, far] = &kind.configs;
+        let [near, far] = &template.configs;
         let full = near.payload(far) + Bytes(source.data_header().into());
         let bare = match source.ns2.wire_size {
             WireSize::Fixed { bare, .. } => bare,
@@ -258,7 +258,7 @@ impl<'s> EndpointBuilder<'s> {
             opens,
             cut: cut.filter(|_| source),
             done: None,
-            delays: DelaySamples::NONE,
+            queueing: QueueingSamples::NONE,
             link: 0,
             peer_host: 0,
             peer: EndId::opener(0),

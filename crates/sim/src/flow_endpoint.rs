@@ -3,7 +3,7 @@
 
 use crate::app::{App, Application};
 use crate::app_socket::{Record, Socket};
-use crate::delay_samples::DelaySamples;
+use crate::queueing_samples::QueueingSamples;
 use crate::saratoga::SaratogaEndpoint;
 use crate::{Content, EndId, Packet};
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
@@ -27,7 +27,7 @@ pub(crate) struct FlowEndpoint {
     /// When its application was done.
     pub(crate) done: Option<Instant>,
     /// What is sampled of it while its flow lasts.
-    pub(crate) delays: DelaySamples,
+    pub(crate) queueing: QueueingSamples,
     /// The link its packets leave by.
     pub(crate) link: usize,
     /// The host of the other end.
@@ -211,15 +211,15 @@ impl FlowEndpoint {
     fn sample(&mut self, now: Instant) {
         let srtt = self.connection().and_then(|tcp| tcp.gauges().srtt);
         match self.done {
-            None => self.delays.take(srtt, now),
-            Some(_) => self.delays.next = Instant::MAX,
+            None => self.queueing.take(srtt, now),
+            Some(_) => self.queueing.next = Instant::MAX,
         }
     }
 
     /// [`Machine::input`] without moving the packet.
     #[inline]
     pub(crate) fn receive(&mut self, packet: &Packet, now: Instant) {
-        if self.delays.next < now {
+        if self.queueing.next < now {
             self.sample(now);
         }
         match (&mut self.protocol, &packet.content) {
@@ -338,8 +338,8 @@ impl Machine for FlowEndpoint {
                 };
                 if self.cut.is_some_and(|cut| cut <= now) {
                     self.cut = None;
-                    self.delays.take(connection.gauges().srtt, now);
-                    self.delays.next = Instant::MAX;
+                    self.queueing.take(connection.gauges().srtt, now);
+                    self.queueing.next = Instant::MAX;
                     connection.abort(now);
                     (self.pending.cut, self.pending.acted) = (true, true);
                 } else if connection.deadline().is_some_and(|due| due <= now) {

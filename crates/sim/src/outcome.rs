@@ -133,7 +133,7 @@ fn flow_outcome<O: Observer>(
         recoveries: tcp.map(|(counters, _)| counters.recoveries),
         srtt,
         queueing: source
-            .delays
+            .queueing
             .until(srtt, source.done.or(progress.over).unwrap_or(end)),
         cwnd: tcp.map(|(_, gauges)| gauges.cwnd),
         ssthresh: tcp.and_then(|(_, gauges)| gauges.ssthresh).map(f64::from),

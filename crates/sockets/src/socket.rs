@@ -314,7 +314,7 @@ pub fn receive_and_rest(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Rece
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
     };
-    let mut control = Control([0; 32]);
+    let mut control = ControlBuffer([0; 32]);
     // SAFETY: all fields of a msghdr are numbers and pointers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut part;
@@ -342,7 +342,7 @@ pub fn receive_and_rest(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Rece
 
 /// Room for the one control message of a TCP socket, aligned as its header.
 #[repr(align(8))]
-struct Control([u8; 32]);
+struct ControlBuffer([u8; 32]);
 
 /// What the kernel says is left to read: bytes, or 1 when only the end is.
 fn rest(message: &libc::msghdr) -> Option<libc::c_int> {

@@ -6,7 +6,7 @@ mod port;
 
 use crate::socket::{self, set_raw, set_u32};
 use bentpipe_base::Bytes;
-use msghdr::{AncillaryData, CONTROL, Control, Name};
+use msghdr::{AncillaryData, CONTROL, ControlMessages, Name};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -215,7 +215,7 @@ impl Udp {
         from: Option<IpAddr>,
     ) -> io::Result<()> {
         let name = Name::of(to);
-        let mut control = Control::default();
+        let mut control = ControlMessages::default();
         if let Some(segment) = segment {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
         }

@@ -7,7 +7,7 @@ mod quick_acks;
 
 use crate::Config;
 use crate::ns2;
-use crate::scps::{self, Announcer, Scps};
+use crate::scps::{self, Scps, SnackAnnouncer};
 use bentpipe_base::{Instant, Ranges, Seq};
 use bentpipe_stream::ReceiveBuffer;
 use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
@@ -74,7 +74,7 @@ pub(crate) struct Receiver {
     /// How long it is believed.
     stamps_believed: Duration,
     /// Which holes the peer was told of by SNACK, where that was agreed on.
-    announcer: Option<Box<Announcer>>,
+    announcer: Option<Box<SnackAnnouncer>>,
     /// The last offset acknowledged.
     acked: u64,
     /// A FIN beyond a gap is told by SACK.
@@ -133,7 +133,7 @@ impl Receiver {
     /// The peer speaks SCPS-TP, and hears of holes by SNACK.
     pub(crate) fn announce_holes(&mut self, scps: &Scps) {
         self.stamps_believed = scps::STAMPS_BELIEVED;
-        self.announcer = Some(Box::new(Announcer::new(scps.snack_delay)));
+        self.announcer = Some(Box::new(SnackAnnouncer::new(scps.snack_delay)));
     }
 
     /// The hole that the next acknowledgement announces by SNACK.

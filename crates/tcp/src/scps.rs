@@ -1,15 +1,15 @@
 //! SCPS-TP (CCSDS 714.0-B-2) as a configuration of the endpoint: what a SYN offers, what both ends agree on, and how a
-//! SNACK names a hole. Which holes a receiver announces is in `announcer.rs`; what a sender makes of them in
+//! SNACK names a hole. Which holes a receiver announces is in `snack_announcer.rs`; what a sender makes of them in
 //! `recovery/snack.rs`; what a link that is out does to a connection in `outage.rs`; the options' layout in [`bentpipe_wire::scps`].
 //!
 //! Left out: best effort transport (BETS), record boundaries (read and ignored), compressed headers and the long form of
 //! SNACK (neither offered nor sent; of a long one that comes the first hole is heeded).
 
-mod announcer;
 mod outage;
+mod snack_announcer;
 
-pub(crate) use announcer::Announcer;
 pub use outage::Outage;
+pub(crate) use snack_announcer::SnackAnnouncer;
 
 use crate::connection::Connection;
 use bentpipe_base::Instant;

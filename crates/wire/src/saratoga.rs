@@ -21,7 +21,7 @@ pub use beacon::{Beacon, FreeSpace};
 pub use data::{Data, Timestamp};
 pub use descriptor::Width;
 pub use entry::{Entry, EntryKind, Time, entries};
-pub use error::Error;
+pub use error::FrameError;
 pub use frame::{Capabilities, Frame, Kind, Willingness};
 pub use metadata::{Checksum, Metadata};
 pub use request::{MAX_PATH, Request, RequestKind};

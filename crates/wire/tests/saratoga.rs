@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_wire::saratoga::{
-    Beacon, Capabilities, Checksum, Code, Data, Entry, EntryKind, Error, Frame, FreeSpace, Hole,
-    Kind, Metadata, Request, RequestKind, Status, Time, Timestamp, Width, Willingness, entries,
+    Beacon, Capabilities, Checksum, Code, Data, Entry, EntryKind, Frame, FrameError, FreeSpace,
+    Hole, Kind, Metadata, Request, RequestKind, Status, Time, Timestamp, Width, Willingness,
+    entries,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -265,12 +266,12 @@ proptest! {
             entry.emit(&mut bytes).unwrap();
             bytes.resize(bytes.len() + padding, 0);
         }
-        let read: Result<Vec<Entry>, Error> = entries(&bytes).collect();
+        let read: Result<Vec<Entry>, FrameError> = entries(&bytes).collect();
         prop_assert_eq!(read.unwrap(), list.into_iter().map(|(entry, _)| entry).collect::<Vec<_>>());
     }
 }
 
-fn parse(hex: &str, text: &[u8]) -> Result<Frame, Error> {
+fn parse(hex: &str, text: &[u8]) -> Result<Frame, FrameError> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
     let pairs = digits.chunks_exact(2).map(|pair| {
         let pair = std::str::from_utf8(pair).unwrap();
@@ -397,9 +398,12 @@ fn an_unknown_checksum_is_skipped_by_its_length() {
 #[test]
 fn bad_frames_are_refused_by_what_is_wrong_with_them() {
     let refused = |hex: &str, text: &[u8]| parse(hex, text).unwrap_err();
-    assert_eq!(refused("03000000 00000001 0000", b""), Error::Version(0));
-    assert_eq!(refused("25000000 00000001 0000", b""), Error::Type(5));
-    let malformed = |error| matches!(error, Error::Malformed { .. });
+    assert_eq!(
+        refused("03000000 00000001 0000", b""),
+        FrameError::Version(0)
+    );
+    assert_eq!(refused("25000000 00000001 0000", b""), FrameError::Type(5));
+    let malformed = |error| matches!(error, FrameError::Malformed { .. });
     assert!(malformed(refused("21000001 00000001", b"endless")));
     assert!(malformed(refused("21000001 00000001", b"\xff\0")));
     assert!(malformed(refused("21000001 00000001", &[b'a'; 1500])));
@@ -409,10 +413,13 @@ fn bad_frames_are_refused_by_what_is_wrong_with_them() {
     let entry = refused("22000000 00000001 0000 0005 00000000 00000000", b"x\0");
     assert!(malformed(entry));
     let cut = refused("24800000 00000001 0000000000000000 00000000", b"");
-    assert!(matches!(cut, Error::Truncated { have: 4, .. }), "{cut}");
+    assert!(
+        matches!(cut, FrameError::Truncated { have: 4, .. }),
+        "{cut}"
+    );
     for (frame, octets) in [(23, 9), (24, 11)] {
         let short = refused(&format!("{frame}000000 00000001"), &vec![0; octets - 8]);
-        assert!(matches!(short, Error::Truncated { .. }), "{short}");
+        assert!(matches!(short, FrameError::Truncated { .. }), "{short}");
     }
 }
 
@@ -430,7 +437,7 @@ fn what_does_not_fit_is_not_emitted() {
     };
     let mut out = vec![7];
     let refused = Frame::Data(data).emit(&mut out).unwrap_err();
-    assert!(matches!(refused, Error::TooLong { .. }), "{refused}");
+    assert!(matches!(refused, FrameError::TooLong { .. }), "{refused}");
     assert_eq!(out, [7], "what was there before stays alone");
     assert_eq!(Width::holding(0xffff), Width::Bits16);
     assert_eq!(Width::holding(0x1_0000), Width::Bits32);

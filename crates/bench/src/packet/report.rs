@@ -60,7 +60,7 @@ pub struct Entry {
 }
 
 /// The outcome: a line for every figure and subject.
-pub type Report = crate::Report<Entry>;
+pub type Report = crate::LineReport<Entry>;
 
 impl Report {
     /// What misses its goal.

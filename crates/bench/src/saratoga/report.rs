@@ -82,7 +82,7 @@ pub struct Entry {
 }
 
 /// The outcome: a line for every subject.
-pub type Report = crate::Report<Entry>;
+pub type Report = crate::LineReport<Entry>;
 
 /// What was measured: one sample a pair.
 #[derive(Debug, Default)]

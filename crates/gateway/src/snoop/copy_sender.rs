@@ -6,7 +6,7 @@
 //! and the router to which its route goes, whatever rules of routing say of the machine's own. Where something that leaves
 //! is encrypted by IPsec, nothing is sent again, for what decides about that is the packet's own path.
 
-use super::held::Held;
+use super::held_packet::HeldPacket;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
 use bentpipe_interception::Marks;
@@ -64,7 +64,7 @@ impl CopySender {
     }
 
     /// Sends a copy, which goes to `leg`.
-    pub(super) fn send(&self, held: &Held, leg: LegId) -> Result<(), NotSent> {
+    pub(super) fn send(&self, held: &HeldPacket, leg: LegId) -> Result<(), NotSent> {
         if self.encrypts() {
             return Err(NotSent::Refused(
                 "this machine has policies of IPsec".to_owned(),
@@ -76,7 +76,7 @@ impl CopySender {
         })
     }
 
-    fn attempt(&self, held: &Held, leg: LegId) -> io::Result<()> {
+    fn attempt(&self, held: &HeldPacket, leg: LegId) -> io::Result<()> {
         let forwarded = held.forwarded().ok_or(io::ErrorKind::InvalidInput)?;
         let way = Way {
             interface: forwarded.leaves_by,

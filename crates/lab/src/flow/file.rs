@@ -134,7 +134,7 @@ impl Prepared {
         // Only this thread sets it, once.
         let _ = shown.opened.set(now);
         let client = match spawn_bound(self.client) {
-            Ok(client) => Process(client),
+            Ok(client) => KilledOnDrop(client),
             Err(error) => {
                 return Received::failed(&format!("the client cannot be started: {error}"));
             }
@@ -183,9 +183,9 @@ fn lay(site: &Site<'_>, size: u64, pattern: &Pattern) -> io::Result<()> {
 }
 
 /// A process that is killed when dropped.
-struct Process(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Process {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -194,13 +194,13 @@ impl Drop for Process {
 
 /// A server that listens.
 struct Server {
-    _process: Process,
+    _process: KilledOnDrop,
 }
 
 impl Server {
     fn start(command: Command, address: SocketAddr, folder: &Folder) -> io::Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let mut server = Process(spawn_bound(command)?);
+        let mut server = KilledOnDrop(spawn_bound(command)?);
         let deadline = timer::now() + START;
         while !listens(server.0.id(), address.port()) {
             let ended = server.0.try_wait()?;
@@ -253,7 +253,7 @@ enum Arrival {
 
 /// A client under way; ends before its server, as fields are dropped in order.
 struct Watch<'a> {
-    client: Process,
+    client: KilledOnDrop,
     _server: Server,
     folder: &'a Folder,
     target: &'a Path,

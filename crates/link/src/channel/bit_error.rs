@@ -1,4 +1,4 @@
-use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use super::{Channel, ChannelKind, Fate, Fault, Form, Key, Value, Values};
 use bentpipe_base::{Bytes, Instant, Probability, Stream};
 
 /// Independent bit errors: a packet of n bits arrives whole with probability (1 - BER)^n, as on a
@@ -30,7 +30,7 @@ impl BitError {
     }
 }
 
-impl Kind for BitError {
+impl ChannelKind for BitError {
     const NAME: &'static str = "bit-error";
     const SUMMARY: &'static str = "each bit is inverted with the same probability, independently";
     const KEY: &'static str = "bit_error_rate";

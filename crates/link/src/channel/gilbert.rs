@@ -18,7 +18,7 @@
 //! the mean error rate does not depend on their lengths, and the state stands still while nothing is
 //! sent. The first packet meets the states in their shares of the long run.
 
-use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use super::{Channel, ChannelKind, Fate, Fault, Form, Key, Value, Values};
 use bentpipe_base::{Bytes, Instant, Probability, Stream};
 use thiserror::Error;
 
@@ -110,7 +110,7 @@ impl Gilbert {
     }
 }
 
-impl Kind for Gilbert {
+impl ChannelKind for Gilbert {
     const NAME: &'static str = "gilbert";
     const SUMMARY: &'static str =
         "packets are hit in bursts, by a channel of a good and a bad state";

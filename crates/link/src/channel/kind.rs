@@ -17,7 +17,7 @@ pub enum Form {
 }
 
 /// A kind of channel, as its file declares it.
-pub trait Kind: Channel + Sized + 'static {
+pub trait ChannelKind: Channel + Sized + 'static {
     /// As documentation names it; part of the name of its stream of chance.
     const NAME: &'static str;
     /// One line about it.
@@ -49,7 +49,7 @@ pub trait Kind: Channel + Sized + 'static {
 
 /// The entry of one kind of channel.
 #[derive(Clone, Copy, Debug)]
-pub struct Spec {
+pub struct ChannelSpec {
     /// As documentation names it.
     pub name: &'static str,
     /// One line about it.
@@ -68,15 +68,15 @@ pub struct Spec {
     pub build: fn(&Values) -> Result<Box<dyn Channel>, Fault>,
 }
 
-impl PartialEq for Spec {
+impl PartialEq for ChannelSpec {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl Spec {
+impl ChannelSpec {
     /// The entry of the kind `K`.
-    pub(super) const fn of<K: Kind>() -> Self {
+    pub(super) const fn of<K: ChannelKind>() -> Self {
         Self {
             name: K::NAME,
             summary: K::SUMMARY,

@@ -1,7 +1,7 @@
 //! Outages: the link is down at set times, for instance during a handover, a rain cell, or while the sun stands behind
 //! the satellite.
 
-use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use super::{Channel, ChannelKind, Fate, Fault, Form, Key, Value, Values};
 use crate::keys::LONGEST;
 use crate::way::nanos;
 use bentpipe_base::{Instant, Stream};
@@ -104,7 +104,7 @@ impl Outage {
     }
 }
 
-impl Kind for Outage {
+impl ChannelKind for Outage {
     const NAME: &'static str = "outage";
     const SUMMARY: &'static str = "the link is down at set times";
     const KEY: &'static str = "outage";

@@ -1,4 +1,4 @@
-use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use super::{Channel, ChannelKind, Fate, Fault, Form, Key, Value, Values};
 use bentpipe_base::{Bytes, Instant, Probability, Stream};
 
 /// Independent packet losses: each packet vanishes with the same probability, whatever its length.
@@ -13,7 +13,7 @@ impl PacketError {
     }
 }
 
-impl Kind for PacketError {
+impl ChannelKind for PacketError {
     const NAME: &'static str = "packet-error";
     const SUMMARY: &'static str =
         "each packet is lost with the same probability, whatever its length";

@@ -1,7 +1,7 @@
 //! Replay: loses exactly the packets that another run lost, for instance a run of a real kernel over the emulator, so
 //! that two senders meet the same losses.
 
-use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use super::{Channel, ChannelKind, Fate, Fault, Form, Key, Value, Values};
 use bentpipe_base::{Instant, Stream};
 
 /// A channel that loses the packets of a list, by their numbers. It draws no random numbers.
@@ -31,7 +31,7 @@ impl Replay {
     }
 }
 
-impl Kind for Replay {
+impl ChannelKind for Replay {
     const NAME: &'static str = "replay";
     const SUMMARY: &'static str =
         "exactly the packets of a list are lost, such as those of another run";

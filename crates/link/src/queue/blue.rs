@@ -22,7 +22,7 @@
 
 use super::marker::{self, Marker};
 use super::{
-    Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
+    Discipline, DropTail, Fault, Key, Limit, LinkInfo, Queue, QueueKind, Value, Values, Waiting,
 };
 use crate::Mark;
 use crate::keys::LONGEST;
@@ -116,7 +116,7 @@ impl<P> Blue<P> {
     }
 }
 
-impl<P: Mark + Send + 'static> Kind<P> for Blue<P> {
+impl<P: Mark + Send + 'static> QueueKind<P> for Blue<P> {
     const NAME: &'static str = "blue";
     const SUMMARY: &'static str =
         "drops at random as often as overflow and idle time have taught it";

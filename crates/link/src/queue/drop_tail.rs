@@ -1,4 +1,4 @@
-use super::{Discipline, Fault, Kind, Limit, LinkInfo, Queue, Values, Waiting};
+use super::{Discipline, Fault, Limit, LinkInfo, Queue, QueueKind, Values, Waiting};
 use bentpipe_base::{Bytes, Instant, Stream};
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ impl<P> DropTail<P> {
     }
 }
 
-impl<P> Kind<P> for DropTail<P> {
+impl<P> QueueKind<P> for DropTail<P> {
     const NAME: &'static str = "drop-tail";
     const SUMMARY: &'static str = "first in, first out; the newcomer is dropped when full";
 

@@ -14,7 +14,7 @@ pub struct LinkInfo {
 }
 
 /// A kind of queue, as its file declares it.
-pub trait Kind<P> {
+pub trait QueueKind<P> {
     /// As scenarios name it.
     const NAME: &'static str;
     /// One line about it.
@@ -36,7 +36,7 @@ pub trait Kind<P> {
 
 /// A kind of queue, of whatever packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Spec {
+pub struct QueueSpec {
     /// As scenarios name it.
     pub name: &'static str,
     /// One line about it.
@@ -47,13 +47,13 @@ pub struct Spec {
     pub faults: fn(Limit, &Values) -> Vec<Fault>,
 }
 
-impl PartialEq for Spec {
+impl PartialEq for QueueSpec {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl Spec {
+impl QueueSpec {
     /// Each key at its default or its example.
     pub fn examples(&self) -> Values {
         Values::examples(self.keys)
@@ -63,16 +63,16 @@ impl Spec {
 /// One kind of queue of packets `P`.
 pub struct Entry<P> {
     /// What is the same for all packets.
-    pub spec: Spec,
+    pub spec: QueueSpec,
     /// The queue of such a limit and such values.
     pub build: fn(Limit, &Values, &LinkInfo) -> Result<Discipline<P>, Fault>,
 }
 
 impl<P> Entry<P> {
     /// The entry of the kind `K`.
-    pub(super) const fn of<K: Kind<P>>() -> Self {
+    pub(super) const fn of<K: QueueKind<P>>() -> Self {
         Self {
-            spec: Spec {
+            spec: QueueSpec {
                 name: K::NAME,
                 summary: K::SUMMARY,
                 keys: K::KEYS,

@@ -1,13 +1,13 @@
 //! The channels of a link direction, as a scenario gives them.
 
 use bentpipe_base::{Bytes, Probability};
-use bentpipe_link::channel::{REGISTRY, Spec, find};
+use bentpipe_link::channel::{ChannelSpec, REGISTRY, find};
 use bentpipe_link::keys::{Fault, Value, Values};
 
 /// One channel: a kind of the link's [registry](REGISTRY), and the values of its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
-    spec: &'static Spec,
+    spec: &'static ChannelSpec,
     values: Values,
 }
 
@@ -34,12 +34,12 @@ impl Channel {
     }
 
     /// A channel whose values were checked when they were read.
-    pub(crate) const fn of(spec: &'static Spec, values: Values) -> Self {
+    pub(crate) const fn of(spec: &'static ChannelSpec, values: Values) -> Self {
         Self { spec, values }
     }
 
     /// Its kind.
-    pub const fn spec(&self) -> &'static Spec {
+    pub const fn spec(&self) -> &'static ChannelSpec {
         self.spec
     }
 

@@ -3,12 +3,12 @@
 use bentpipe_base::Bytes;
 use bentpipe_link::Limit;
 use bentpipe_link::keys::{Fault, Value, Values};
-use bentpipe_link::queue::{self, Spec, registry};
+use bentpipe_link::queue::{self, QueueSpec, registry};
 
 /// A queue: a kind of the link's [registry], and the values of its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queue {
-    spec: Spec,
+    spec: QueueSpec,
     limit: QueueLimit,
     values: Values,
 }
@@ -46,7 +46,7 @@ impl Queue {
     }
 
     /// A queue whose values were checked when they were read.
-    pub(crate) const fn of(spec: Spec, limit: QueueLimit, values: Values) -> Self {
+    pub(crate) const fn of(spec: QueueSpec, limit: QueueLimit, values: Values) -> Self {
         Self {
             spec,
             limit,
@@ -55,7 +55,7 @@ impl Queue {
     }
 
     /// Its kind.
-    pub const fn spec(&self) -> &Spec {
+    pub const fn spec(&self) -> &QueueSpec {
         &self.spec
     }
 

@@ -3,12 +3,12 @@
 use super::keys::{example, values};
 use crate::model::{Channel, Channels};
 use bentpipe_config::{Table, Wrong};
-use bentpipe_link::channel::{Form, REGISTRY, Spec};
+use bentpipe_link::channel::{ChannelSpec, Form, REGISTRY};
 use bentpipe_link::keys::{Key, Otherwise};
 
 /// The channels that `table` describes; kinds that it does not name are as in `like`.
 pub(super) fn channels(table: &mut Table<'_, '_>, like: &Channels) -> Channels {
-    let of = |spec: &'static Spec| {
+    let of = |spec: &'static ChannelSpec| {
         if !table.has(spec.key) {
             // The key is asked for, so that it can be suggested for a misspelt one.
             let _ = table.raw(spec.key);
@@ -32,14 +32,14 @@ pub(super) fn channels(table: &mut Table<'_, '_>, like: &Channels) -> Channels {
 }
 
 /// The channel that is all of `table`.
-fn whole(mut table: Table<'_, '_>, spec: &'static Spec) -> Option<Channel> {
+fn whole(mut table: Table<'_, '_>, spec: &'static ChannelSpec) -> Option<Channel> {
     let channel = channel(&mut table, spec);
     table.finish();
     channel
 }
 
 /// The channel whose keys stand in `table`.
-fn channel(table: &mut Table<'_, '_>, spec: &'static Spec) -> Option<Channel> {
+fn channel(table: &mut Table<'_, '_>, spec: &'static ChannelSpec) -> Option<Channel> {
     let keys = way(table, spec)?;
     let values = values(table, keys)?;
     let faults = (spec.faults)(&values);
@@ -51,7 +51,7 @@ fn channel(table: &mut Table<'_, '_>, spec: &'static Spec) -> Option<Channel> {
 }
 
 /// The one of the ways to describe a `spec` that `table` takes.
-fn way(table: &Table<'_, '_>, spec: &'static Spec) -> Option<&'static [Key]> {
+fn way(table: &Table<'_, '_>, spec: &'static ChannelSpec) -> Option<&'static [Key]> {
     if let [only] = spec.ways {
         return Some(only);
     }

@@ -74,13 +74,13 @@ pub(super) fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
 
 /// Control messages of a call.
 #[derive(Default)]
-pub(super) struct Control {
+pub(super) struct ControlMessages {
     /// Aligned as their headers want it.
     pub(super) octets: [u64; CONTROL / 8],
     pub(super) len: usize,
 }
 
-impl Control {
+impl ControlMessages {
     /// Adds one, of at most 32 octets; there is room for two.
     pub(super) fn push(&mut self, level: libc::c_int, kind: libc::c_int, content: &[u8]) {
         let len = content.len() as libc::c_uint;

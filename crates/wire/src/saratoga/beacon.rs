@@ -1,6 +1,6 @@
 use super::frame::{BEACON, bit, first_word, two};
 use super::reader::{Reader, utf8};
-use super::{Capabilities, Error, Width};
+use super::{Capabilities, FrameError, Width};
 
 /// A peer says that it is there (section 4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl FreeSpace {
 impl Beacon {
     const WHAT: &'static str = "the BEACON";
 
-    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(body, Self::WHAT);
         let free = if bit(word, 17) {
             let width = Width::from_code(two(word, 18));
@@ -52,7 +52,7 @@ impl Beacon {
         })
     }
 
-    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let width = self.free.map_or(0, |free| free.width.code());
         let free = [(17, 1, u32::from(self.free.is_some())), (18, 2, width)];
         let fields = [&self.capabilities.fields()[..], &free].concat();

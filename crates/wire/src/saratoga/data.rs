@@ -1,6 +1,6 @@
 use super::frame::{DATA, bit, first_word, two, version_and_type};
 use super::reader::Reader;
-use super::{Error, Kind, Width};
+use super::{FrameError, Kind, Width};
 
 /// The header of a piece of content (section 4.4); the payload is what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Data {
     }
 
     #[inline]
-    pub(super) fn parse(word: u32, body: &[u8]) -> Result<(Self, &[u8]), Error> {
+    pub(super) fn parse(word: u32, body: &[u8]) -> Result<(Self, &[u8]), FrameError> {
         let mut reader = Reader::new(body, Self::WHAT);
         let session = reader.word()?;
         let timestamp = if bit(word, 12) {
@@ -78,7 +78,8 @@ impl Data {
             status_wanted: bit(word, 15),
             end: bit(word, 16),
             offset,
-            len: u32::try_from(payload.len()).map_err(|_| Error::TooLong { what: Self::WHAT })?,
+            len: u32::try_from(payload.len())
+                .map_err(|_| FrameError::TooLong { what: Self::WHAT })?,
         };
         Ok((data, payload))
     }
@@ -88,9 +89,9 @@ impl Data {
     /// # Errors
     /// An offset that the width does not hold.
     #[inline]
-    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         if self.offset > self.width.limit() {
-            return Err(Error::TooLong { what: "the offset" });
+            return Err(FrameError::TooLong { what: "the offset" });
         }
         let word = first_word(
             DATA,

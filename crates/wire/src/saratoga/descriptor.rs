@@ -1,4 +1,4 @@
-use super::Error;
+use super::FrameError;
 
 /// The width of a descriptor: an offset or a size in octets.
 ///
@@ -56,9 +56,9 @@ impl Width {
         value: u128,
         what: &'static str,
         out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FrameError> {
         if value > self.limit() {
-            return Err(Error::TooLong { what });
+            return Err(FrameError::TooLong { what });
         }
         out.extend_from_slice(&value.to_be_bytes()[16 - self.octets()..]);
         Ok(())

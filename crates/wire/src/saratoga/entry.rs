@@ -1,7 +1,7 @@
 use super::frame::{bit, two};
 use super::reader::Reader;
 use super::request::{check_path, emit_path};
-use super::{Error, Width};
+use super::{FrameError, Width};
 
 /// A file's entry: in METADATA, and one after the other the content of a directory (section 4.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,11 +83,11 @@ impl Entry {
     const WHAT: &'static str = "the directory entry";
 
     /// The entry at the start of `bytes`, and what follows its NUL.
-    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Error> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), FrameError> {
         let mut reader = Reader::new(bytes, Self::WHAT);
         let properties = u32::from(u16::from_be_bytes(reader.array()?)) << 16;
         if !bit(properties, 0) {
-            return Err(Error::Malformed {
+            return Err(FrameError::Malformed {
                 what: Self::WHAT,
                 why: "its first bit is not 1",
             });
@@ -114,7 +114,7 @@ impl Entry {
     ///
     /// # Errors
     /// A size that does not fit its width, or a path that does not fit an entry.
-    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let start = out.len();
         let done = self.emit_parts(out);
         if done.is_err() {
@@ -123,7 +123,7 @@ impl Entry {
         done
     }
 
-    fn emit_parts(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn emit_parts(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let properties = 0x8000
             | (self.kind as u16) << 8
             | (self.width.code() as u16) << 6
@@ -137,7 +137,7 @@ impl Entry {
 }
 
 /// The entries of a directory's content. Ends after the first that cannot be read.
-pub fn entries(content: &[u8]) -> impl Iterator<Item = Result<Entry, Error>> + '_ {
+pub fn entries(content: &[u8]) -> impl Iterator<Item = Result<Entry, FrameError>> + '_ {
     let mut rest = Some(content);
     core::iter::from_fn(move || {
         // The first bit of an entry is 1, so NULs before it are padding.

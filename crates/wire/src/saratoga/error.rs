@@ -2,7 +2,7 @@ use thiserror::Error;
 
 /// Why bytes are no Saratoga frame, or a frame cannot become bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Error {
+pub enum FrameError {
     /// Fewer octets than the frame needs.
     #[error("{what} is cut short: {need} octets needed, {have} present; drop the datagram")]
     Truncated {

@@ -1,5 +1,5 @@
 use super::reader::Reader;
-use super::{Beacon, Data, Error, Metadata, Request, Status, Width};
+use super::{Beacon, Data, FrameError, Metadata, Request, Status, Width};
 
 /// One datagram of Saratoga.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,11 +70,11 @@ impl Frame {
     ///
     /// # Errors
     /// What is cut short, malformed, or not of version 1.
-    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Error> {
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), FrameError> {
         let mut reader = Reader::new(bytes, "the Saratoga frame");
         let word = reader.word()?;
         if word >> 29 != VERSION {
-            return Err(Error::Version((word >> 29) as u8));
+            return Err(FrameError::Version((word >> 29) as u8));
         }
         let body = reader.rest();
         let frame = match word >> 24 & 0x1f {
@@ -86,7 +86,7 @@ impl Frame {
                 return Ok((Self::Data(data), payload));
             }
             STATUS => Self::Status(Status::parse(word, body)?),
-            other => return Err(Error::Type(other as u8)),
+            other => return Err(FrameError::Type(other as u8)),
         };
         Ok((frame, &[]))
     }
@@ -95,7 +95,7 @@ impl Frame {
     ///
     /// # Errors
     /// A value that does not fit its field, or a frame that would read back as another.
-    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let start = out.len();
         let done = match self {
             Self::Beacon(beacon) => beacon.emit(out),

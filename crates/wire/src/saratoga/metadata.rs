@@ -1,6 +1,6 @@
 use super::frame::{METADATA, bit, first_word, two};
 use super::reader::Reader;
-use super::{Entry, Error, Kind, Width};
+use super::{Entry, FrameError, Kind, Width};
 
 /// Nine bits.
 const MOST_MODE: u16 = 0o777;
@@ -119,7 +119,7 @@ impl Checksum {
 impl Metadata {
     const WHAT: &'static str = "the METADATA";
 
-    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(body, Self::WHAT);
         let session = reader.word()?;
         let checksum = reader.take((word >> 4 & 0xf) as usize * 4)?;
@@ -136,20 +136,20 @@ impl Metadata {
         })
     }
 
-    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let (kind, value) = self.checksum.parts();
         if kind > 15 || value.len() > 60 || !value.len().is_multiple_of(4) {
-            return Err(Error::TooLong {
+            return Err(FrameError::TooLong {
                 what: "the checksum",
             });
         }
         if Checksum::parse(kind.into(), &value) != self.checksum {
-            return Err(Error::Inconsistent {
+            return Err(FrameError::Inconsistent {
                 why: "the checksum has a type of its own",
             });
         }
         if self.mode.is_some_and(|mode| mode > MOST_MODE) {
-            return Err(Error::Inconsistent {
+            return Err(FrameError::Inconsistent {
                 why: "a mode has nine bits",
             });
         }

@@ -1,6 +1,6 @@
 use super::frame::{REQUEST, bit, first_word};
 use super::reader::Reader;
-use super::{Capabilities, Error};
+use super::{Capabilities, FrameError};
 
 /// Octets of a path at most, its NUL not counted: all must fit IPv6's least MTU.
 pub const MAX_PATH: usize = 1023;
@@ -75,7 +75,7 @@ impl RequestKind {
 impl Request {
     const WHAT: &'static str = "the REQUEST";
 
-    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(body, Self::WHAT);
         let session = reader.word()?;
         let path = reader.text()?;
@@ -92,15 +92,15 @@ impl Request {
         })
     }
 
-    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let authentication = &self.authentication;
         if !authentication.is_empty() && authentication.iter().all(|&octet| octet == 0) {
-            return Err(Error::Inconsistent {
+            return Err(FrameError::Inconsistent {
                 why: "an authentication of zeros reads as padding",
             });
         }
         if matches!(self.kind, RequestKind::Other(0..=6)) {
-            return Err(Error::Inconsistent {
+            return Err(FrameError::Inconsistent {
                 why: "the kind of the REQUEST has a name of its own",
             });
         }
@@ -117,10 +117,10 @@ impl Request {
     }
 }
 
-pub(super) fn check_path(path: &str, what: &'static str) -> Result<(), Error> {
+pub(super) fn check_path(path: &str, what: &'static str) -> Result<(), FrameError> {
     match path.len() {
         0..=MAX_PATH => Ok(()),
-        _ => Err(Error::Malformed {
+        _ => Err(FrameError::Malformed {
             what,
             why: "its path is longer than 1023 octets",
         }),
@@ -128,12 +128,12 @@ pub(super) fn check_path(path: &str, what: &'static str) -> Result<(), Error> {
 }
 
 /// Appends `path` and its NUL.
-pub(super) fn emit_path(path: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+pub(super) fn emit_path(path: &str, out: &mut Vec<u8>) -> Result<(), FrameError> {
     if path.len() > MAX_PATH {
-        return Err(Error::TooLong { what: "the path" });
+        return Err(FrameError::TooLong { what: "the path" });
     }
     if path.contains('\0') {
-        return Err(Error::Inconsistent {
+        return Err(FrameError::Inconsistent {
             why: "a path ends at its first NUL",
         });
     }

@@ -1,6 +1,6 @@
 use super::frame::{STATUS, bit, first_word, two};
 use super::reader::Reader;
-use super::{Error, Timestamp, Width};
+use super::{FrameError, Timestamp, Width};
 use core::fmt;
 
 /// What has arrived and what is missing, or why the session ends (section 4.5).
@@ -117,7 +117,7 @@ impl fmt::Display for Code {
 impl Status {
     const WHAT: &'static str = "the STATUS";
 
-    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(body, Self::WHAT);
         let session = reader.word()?;
         let timestamp = if bit(word, 12) {
@@ -160,10 +160,10 @@ impl Status {
         Ok(status)
     }
 
-    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let meaningless = self.progress != 0 || self.in_response_to != 0 || !self.holes.is_empty();
         if self.code != Code::OK && meaningless {
-            return Err(Error::Inconsistent {
+            return Err(FrameError::Inconsistent {
                 why: "a STATUS that ends a session tells no progress",
             });
         }

@@ -28,7 +28,7 @@
 use super::{Curve, Marker, RedError, RedSettings, Slot};
 use crate::Mark;
 use crate::queue::{
-    Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
+    Discipline, DropTail, Fault, Key, Limit, LinkInfo, Queue, QueueKind, Value, Values, Waiting,
 };
 use bentpipe_base::{Bytes, Instant, Stream};
 
@@ -108,7 +108,7 @@ impl<P: Send> Red<P> {
     }
 }
 
-impl<P: Mark + Send + 'static> Kind<P> for Red<P> {
+impl<P: Mark + Send + 'static> QueueKind<P> for Red<P> {
     const NAME: &'static str = "red";
     const SUMMARY: &'static str =
         "drops at random before it is full, by its average length (Floyd and Jacobson, 1993)";

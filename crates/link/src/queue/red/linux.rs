@@ -20,7 +20,7 @@
 use super::{Curve, Marker, RedError, RedSettings, Slot};
 use crate::Mark;
 use crate::queue::{
-    Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
+    Discipline, DropTail, Fault, Key, Limit, LinkInfo, Queue, QueueKind, Value, Values, Waiting,
 };
 use bentpipe_base::{Bytes, Instant, Stream};
 
@@ -100,7 +100,7 @@ impl<P: Send> RedLinux<P> {
     }
 }
 
-impl<P: Mark + Send + 'static> Kind<P> for RedLinux<P> {
+impl<P: Mark + Send + 'static> QueueKind<P> for RedLinux<P> {
     const NAME: &'static str = "red-linux";
     const SUMMARY: &'static str =
         "RED as Linux does it: one random number from drop to drop, never gentle";

@@ -22,7 +22,7 @@
 use super::{Curve, Marker, RedError, RedSettings, Slot};
 use crate::Mark;
 use crate::queue::{
-    Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
+    Discipline, DropTail, Fault, Key, Limit, LinkInfo, Queue, QueueKind, Value, Values, Waiting,
 };
 use bentpipe_base::{Bytes, Instant, Stream};
 
@@ -131,7 +131,7 @@ impl<P: Send> RedNs2<P> {
     }
 }
 
-impl<P: Mark + Send + 'static> Kind<P> for RedNs2<P> {
+impl<P: Mark + Send + 'static> QueueKind<P> for RedNs2<P> {
     const NAME: &'static str = "red-ns2";
     const SUMMARY: &'static str =
         "RED as ns-2 2.35 does it: waits between drops, never drops with one packet waiting";

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// A packet that waits in a queue, or a copy of one that has gone on.
 #[derive(Clone)]
-pub(super) struct Held(Rc<Inner>);
+pub(super) struct HeldPacket(Rc<Inner>);
 
 /// As little as possible: tens of thousands are kept.
 struct Inner {
@@ -27,11 +27,11 @@ struct Inner {
     mark: u32,
     bytes: Box<[u8]>,
     /// What of it is read; none where it cannot be.
-    segment: Option<Segment>,
+    segment: Option<HeldSegment>,
 }
 
 /// What the agent reads of a packet.
-struct Segment {
+struct HeldSegment {
     source: SocketAddr,
     destination: SocketAddr,
     seq: Seq,
@@ -42,7 +42,7 @@ struct Segment {
     sack: Box<[SackBlock]>,
 }
 
-impl Held {
+impl HeldPacket {
     pub(super) fn new(waiting: &Waiting<'_>) -> Self {
         Self(Rc::new(Inner {
             id: waiting.id,
@@ -52,7 +52,7 @@ impl Held {
             leaves_by: waiting.leaves_by,
             mark: waiting.mark,
             bytes: waiting.packet.into(),
-            segment: Segment::read(waiting.packet),
+            segment: HeldSegment::read(waiting.packet),
         }))
     }
 
@@ -117,7 +117,7 @@ fn translated(bytes: &[u8], source: SocketAddr, destination: SocketAddr) -> Opti
     packet.to_vec().ok()
 }
 
-impl Segment {
+impl HeldSegment {
     fn read(bytes: &[u8]) -> Option<Self> {
         let packet = bentpipe_wire::Packet::parse_headers(bytes, Checksums::Verify).ok()?;
         let view = packet.view()?;
@@ -134,7 +134,7 @@ impl Segment {
     }
 }
 
-impl Packet for Held {
+impl Packet for HeldPacket {
     type Endpoint = SocketAddr;
     type Host = IpAddr;
 

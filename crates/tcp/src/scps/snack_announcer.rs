@@ -23,9 +23,9 @@ struct Announced {
     times: u32,
 }
 
-/// What was announced so far.
+/// Chooses the hole of each SNACK option by what was announced so far.
 #[derive(Debug, Default)]
-pub(crate) struct Announcer {
+pub(crate) struct SnackAnnouncer {
     /// How long a hole may close by itself.
     delay: Duration,
     /// All holes below were announced.
@@ -35,7 +35,7 @@ pub(crate) struct Announcer {
     announced: BTreeSet<Announced>,
 }
 
-impl Announcer {
+impl SnackAnnouncer {
     pub(crate) fn new(delay: Duration) -> Self {
         Self {
             delay,
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn each_hole_is_announced_in_two_acknowledgements_and_later_again() {
-        let mut announcer = Announcer::new(Duration::ZERO);
+        let mut announcer = SnackAnnouncer::new(Duration::ZERO);
         let beyond = held(&[(20, 30), (40, 50)]);
         let mut next = |millis| announcer.next(10, &beyond, PATIENCE, at(millis));
         assert_eq!(
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn of_a_hole_that_was_filled_in_part_the_rest_is_announced() {
-        let mut announcer = Announcer::new(Duration::ZERO);
+        let mut announcer = SnackAnnouncer::new(Duration::ZERO);
         assert_eq!(
             announcer.next(10, &held(&[(40, 50)]), PATIENCE, at(0)),
             Some((10, 40))
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_hole_may_close_by_itself_before_it_is_announced() {
-        let mut announcer = Announcer::new(Duration::from_millis(5));
+        let mut announcer = SnackAnnouncer::new(Duration::from_millis(5));
         assert_eq!(
             announcer.next(10, &held(&[(20, 30)]), PATIENCE, at(0)),
             None
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut announcer = Announcer::new(Duration::ZERO);
+        let mut announcer = SnackAnnouncer::new(Duration::ZERO);
         let mut beyond = Ranges::default();
         for i in 1..10_000u64 {
             beyond.insert(2 * i, 2 * i + 1);

@@ -1,8 +1,8 @@
-//! What a thread that reads a queue of packets does again and again, so that others know that it attends.
+//! The heartbeat of a thread that reads a queue of packets, by which the watchdog and the kernel's rules see that it lives.
 //!
-//! While such a thread hangs its packets wait. So it answers heartbeats, as the workers do: where it does not, the watchdog
-//! lets new connections pass, and the gateway says that it is impaired. And it holds its position of the gateway's switch,
-//! where it has one: as soon as that lapses ([`LIFE`](bentpipe_os::nft::LIFE)), packets go on without it.
+//! While such a thread hangs, its packets wait. So it answers heartbeats, as the workers do: where it does not, the watchdog
+//! lets new connections pass, and the gateway says that it is impaired. The thread also holds its position of the gateway's
+//! switch, where it has one: as soon as that lapses ([`LIFE`](bentpipe_os::nft::LIFE)), packets go on without it.
 
 use bentpipe_base::Instant;
 use bentpipe_interception::{AdmissionSwitch, QueueReader};
@@ -11,19 +11,19 @@ use bentpipe_sockets::timer;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the switch is held again.
+/// How often the switch is held again, and so how far apart beats may be.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The attendance of one thread.
-pub(crate) struct Attendance {
+/// The heartbeat of one thread.
+pub(crate) struct ReaderHeartbeat {
     reader: QueueReader,
     switch: Arc<AdmissionSwitch>,
     shared: Arc<Shared>,
     hold_again: Instant,
 }
 
-impl Attendance {
-    /// That of `reader`, from its first [`Attendance::renew`] on.
+impl ReaderHeartbeat {
+    /// That of `reader`; it begins with the first [`ReaderHeartbeat::beat`].
     pub(crate) fn new(
         reader: QueueReader,
         switch: Arc<AdmissionSwitch>,
@@ -37,8 +37,8 @@ impl Attendance {
         }
     }
 
-    /// It attends now. To be called whenever the thread wakes up, and at [`Attendance::due`] at the latest.
-    pub(crate) fn renew(&mut self) {
+    /// Says that the thread lives. To be called whenever it wakes up, and at [`ReaderHeartbeat::due`] at the latest.
+    pub(crate) fn beat(&mut self) {
         self.shared.reader_beats(self.reader);
         let now = timer::now();
         if self.hold_again <= now {
@@ -47,7 +47,7 @@ impl Attendance {
         }
     }
 
-    /// When it is to be renewed again.
+    /// When the next beat is due.
     pub(crate) fn due(&self) -> Instant {
         self.hold_again
     }

@@ -1,4 +1,5 @@
-//! Samples of by how much a source's smoothed round-trip time exceeds propagation, as often as the lab takes them.
+//! Samples of a flow's queueing: by how much its source's smoothed round-trip time exceeds propagation, taken as often as
+//! the lab takes them.
 
 use bentpipe_base::Instant;
 use bentpipe_outcome::{Flow, Mean};
@@ -7,14 +8,14 @@ use core::time::Duration;
 /// The samples of one flow. Its source has them taken before it does anything, so that each is of the state at its own
 /// time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DelaySamples {
+pub(crate) struct QueueingSamples {
     /// When the next one is due; [`Instant::MAX`] where none is.
     pub(crate) next: Instant,
     round_trip: Duration,
     taken: Mean,
 }
 
-impl DelaySamples {
+impl QueueingSamples {
     /// Those of an end that is no source.
     pub(crate) const NONE: Self = Self {
         next: Instant::MAX,
