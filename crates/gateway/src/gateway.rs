@@ -372,6 +372,8 @@ impl Gateway {
                 },
                 Command::Pulse => Ok(()),
                 Command::Link(leg, is_up) => self.set_link(leg, is_up),
+                // Of several that want its place one has it.
+                Command::Retire if self.shared.is_retired() => Err(CommandError::Retired),
                 Command::Retire => {
                     self.shared.retire();
                     self.interception.suspend(PassReason::Draining);

@@ -32,6 +32,11 @@ pub enum CommandError {
     /// It no longer splits new flows.
     #[error("the gateway drains: start another one for new flows")]
     Draining,
+    /// Another gateway has its place.
+    #[error(
+        "a successor has its place already: replace that one (`--replace` and its control socket)"
+    )]
+    Retired,
     /// Another reload has not come to its end.
     #[error("another reload is under way: try again")]
     Busy,

@@ -530,6 +530,30 @@ fn hand_over_bypassed(stage: &Stage, path: &Path, config: &str) {
     assert_eq!(status["counters"]["accepted"], 0, "{status}");
 }
 
+/// Of several successors at once one is left, and no connection is lost.
+#[test]
+fn of_several_successors_one_is_left() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    let config = format!("control = \"{}\"\n", path.display());
+    let _first = child::start(&stage, &config);
+    let mut standing = stage.pair(Ip::V4);
+    let mut successors: Vec<_> = (0..5)
+        .map(|_| child::attempt_in_place(&stage, &config))
+        .collect();
+    eventually("one successor", || {
+        successors.retain_mut(|each| each.child.try_wait().unwrap().is_none());
+        assert!(!successors.is_empty());
+        let left = u64::from(successors[0].child.id());
+        successors.len() == 1 && pid_at(&path) == Some(left)
+    });
+    assert!(stage.intercepts());
+    exchange(&mut stage.pair(Ip::V4));
+    exchange(&mut standing);
+}
+
 /// A successor that has given up, while the gateway stood still, is no reason for that one to go.
 #[test]
 fn a_successor_that_gave_up_retires_nobody() {

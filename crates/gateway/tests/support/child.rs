@@ -106,9 +106,21 @@ pub fn start_in_place(stage: &Stage, config: &str) -> GatewayProcess {
 
 /// Like [`start_in`], in the place of the one that runs there.
 pub fn succeed_in(netns: &Netns, config: &str) -> GatewayProcess {
+    spawn(successor_in(netns), config)
+}
+
+/// Like [`start_in_place`], without waiting for it: it may find that another has that place.
+pub fn attempt_in_place(stage: &Stage, config: &str) -> GatewayProcess {
+    let mut command = successor_in(&stage.gateway);
+    arrange(&mut command, config, false).stdout(Stdio::null());
+    let child = command.spawn().unwrap();
+    GatewayProcess { child }
+}
+
+fn successor_in(netns: &Netns) -> Command {
     let mut command = netns.command(std::env::current_exe().unwrap());
     command.env(REPLACE, "1");
-    spawn(command, config)
+    command
 }
 
 fn spawn(mut command: Command, config: &str) -> GatewayProcess {
