@@ -4,9 +4,11 @@
 //! binary that uses it has the test [`crate::gateway_process`], which calls [`be_a_gateway`].
 
 use super::Stage;
+use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_gateway::{Config, ConfigSource, ControlSocket, Ending, Gateway, Manager, Shutdown};
 use bentpipe_os::netns::Netns;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const CONFIG: &str = "BENTPIPE_TEST_GATEWAY_CONFIG";
@@ -138,6 +140,11 @@ fn spawn(mut command: Command, config: &str) -> GatewayProcess {
     // After a minute the test program says that its test still runs; with nobody to hear it, it ends.
     std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
     process
+}
+
+pub fn pid_at(path: &Path) -> Option<u64> {
+    let answer = protocol::ask(path, &Request::Status).ok()?;
+    answer["status"]["pid"].as_u64()
 }
 
 /// A gateway process; killed when dropped.
