@@ -31,9 +31,6 @@ const CLIENTS: usize = 4;
 const SCRAPERS: usize = 4;
 /// How long a connection to the metrics waits for its request where no thread of ours waits for it.
 const SILENT: Duration = Duration::from_secs(5);
-/// The answer to clients beyond the bound.
-const BUSY: &[u8] =
-    b"{\"ok\":false,\"error\":\"too many clients at the control socket: try again\"}\n";
 /// How long a client has for a line.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it has to take its answer.
@@ -245,7 +242,13 @@ fn control(
         true => Triage::Serve(ClientClass::Reserved),
         false => Triage::Serve(ClientClass::Common),
     };
-    let slots = BoundedServer::open("control", listener, (CLIENTS, BUSY), triage, serve);
+    let slots = BoundedServer::open(
+        "control",
+        listener,
+        (CLIENTS, protocol::BUSY),
+        triage,
+        serve,
+    );
     let slots = slots.map_err(ManageError::Thread)?;
     if is_predecessors {
         retire(path)?;

@@ -10,13 +10,20 @@ use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// The longest answer, in bytes.
 const LONGEST_ANSWER: u64 = 1 << 20;
 /// How long a gateway may take to answer: a reload may load BPF programs.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// The answer to clients beyond the bound.
+pub(crate) const BUSY: &[u8] =
+    b"{\"ok\":false,\"error\":\"too many clients at the control socket: try again\"}\n";
+/// How long a client that is turned away tries again, and how often: on a busy host it may have to wait for those that have
+/// their answers to be seen to go.
+const TURNED_AWAY: Duration = Duration::from_secs(3);
+const RETRY: Duration = Duration::from_millis(100);
 
 /// An answer to a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,15 +84,22 @@ pub enum AskError {
 /// # Errors
 /// See [`AskError`].
 pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
-    let stream = UnixStream::connect(path).map_err(|source| AskError::Absent {
-        path: path.to_owned(),
-        source,
-    })?;
     let silent = |what: String| AskError::NoReply {
         path: path.to_owned(),
         what,
     };
-    let line = talk(&stream, request).map_err(|error| silent(error.to_string()))?;
+    let until = Instant::now() + TURNED_AWAY;
+    let line = loop {
+        let stream = UnixStream::connect(path).map_err(|source| AskError::Absent {
+            path: path.to_owned(),
+            source,
+        })?;
+        let line = talk(&stream, request).map_err(|error| silent(error.to_string()))?;
+        if line != BUSY || Instant::now() >= until {
+            break line;
+        }
+        std::thread::sleep(RETRY);
+    };
     let answer: Value = serde_json::from_slice(&line).map_err(|error| silent(error.to_string()))?;
     match answer.get("error").and_then(Value::as_str) {
         Some(error) => Err(AskError::Refused(error.to_owned())),
@@ -111,8 +125,12 @@ fn talk(stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     let mut writer = stream;
-    writer.write_all(&line)?;
+    let sent = writer.write_all(&line);
     let mut answer = Vec::new();
+    // Who is turned away is told so before anything is read, and cannot write.
     BufReader::new(stream.take(LONGEST_ANSWER)).read_until(b'\n', &mut answer)?;
-    Ok(answer)
+    match answer.is_empty() {
+        true => sent.map(|()| answer),
+        false => Ok(answer),
+    }
 }

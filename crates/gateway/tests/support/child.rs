@@ -142,6 +142,7 @@ fn spawn(mut command: Command, config: &str) -> GatewayProcess {
     process
 }
 
+/// The process that answers at a control socket.
 pub fn pid_at(path: &Path) -> Option<u64> {
     let answer = protocol::ask(path, &Request::Status).ok()?;
     answer["status"]["pid"].as_u64()

@@ -202,9 +202,17 @@ impl Peer {
         self.other = (*to.ip(), to.port());
         let mut syn = self.segment(self.next, Flags::SYN);
         syn.options = options().boxed();
-        self.send(syn, bytes);
         self.next = self.next + 1;
-        let answer = self.await_flag(Flags::SYN);
+        let mut answer = None;
+        // As a host does, where it hears nothing.
+        for patience in [1, 2, 4, 8] {
+            self.send(syn.clone(), bytes);
+            answer = self.flag_within(Flags::SYN, Duration::from_secs(patience));
+            if answer.is_some() {
+                break;
+            }
+        }
+        let answer = answer.expect("an answer to a SYN");
         assert_eq!(answer.ack, self.next, "bytes of a SYN are not taken");
         self.expected = answer.seq + 1;
     }
@@ -223,16 +231,21 @@ impl Peer {
     }
 
     fn await_flag(&mut self, flag: Flags) -> Tcp {
-        let until = Instant::now() + PATIENCE;
+        self.flag_within(flag, PATIENCE)
+            .unwrap_or_else(|| panic!("waited in vain for {flag:?}"))
+    }
+
+    fn flag_within(&mut self, flag: Flags, patience: Duration) -> Option<Tcp> {
+        let until = Instant::now() + patience;
         while Instant::now() < until {
             if let Some((from, tcp, _)) = self.receive()
                 && tcp.flags.contains(flag)
             {
                 self.other.0 = from;
-                return tcp;
+                return Some(tcp);
             }
         }
-        panic!("waited in vain for {flag:?}");
+        None
     }
 
     fn receive(&self) -> Option<(Ipv4Addr, Tcp, Vec<u8>)> {
