@@ -436,7 +436,15 @@ fn connections_that_have_ended_are_soon_forgotten() {
         for client_first in [true, false] {
             let mut pair = stage.pair(ip);
             exchange(&mut pair);
-            eventually("it is remembered", || remembered(&stage) == 1);
+            // On a busy host one may begin while the gateway has not been heard of for too long.
+            eventually("one is remembered", || {
+                let is_remembered = remembered(&stage) == 1;
+                if !is_remembered {
+                    pair = stage.pair(ip);
+                    exchange(&mut pair);
+                }
+                is_remembered
+            });
             let (first, second) = support::in_order(pair, client_first);
             first.shutdown(Shutdown::Write).unwrap();
             let mut second = second;
