@@ -4,7 +4,7 @@
 
 mod support;
 
-use bentpipe_lab::{LabError, RunOptions, RunResult, run};
+use bentpipe_lab::{APPS, LabError, RunOptions, RunResult, Ways, run};
 use bentpipe_os::need;
 use bentpipe_outcome::End;
 use bentpipe_scenario::Scenario;
@@ -35,12 +35,19 @@ queue = {{ bytes = "40kB" }}
     Scenario::parse(name, &text).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// 1 MB by each of `apps`, one after the other, first fetched, then sent.
+/// 1 MB by each of `apps`, one after the other, first fetched, then sent, where it can be.
 fn flows(apps: &[&str]) -> String {
-    let both = apps
-        .iter()
-        .flat_map(|app| [(app, "get", "terminal"), (app, "put", "server")]);
-    both.map(|(app, way, opener)| {
+    let apps = APPS.iter().filter(|app| apps.contains(&app.name));
+    let all = apps.flat_map(|app| {
+        let (get, put) = (("get", "terminal"), ("put", "server"));
+        let ways = match app.ways {
+            Ways::Both => vec![get, put],
+            Ways::ToClient => vec![get],
+            Ways::ToServer => vec![put],
+        };
+        ways.into_iter().map(|way| (app.name, way))
+    });
+    all.map(|(app, (way, opener))| {
         format!(
             "[[flows]]\nname = \"{app}-{way}\"\nfrom = \"server\"\nto = \"terminal\"\nopened_by = \"{opener}\"\n\
              bytes = \"1MB\"\napp = \"{app}\"\n"
@@ -80,9 +87,14 @@ fn saratoga_and_its_rivals_move_a_file_both_ways() {
         Program("sshd"),
         Program("ssh-keygen"),
         Program("scp"),
+        Program("sftp"),
         Program("rsync"),
         Program("nginx"),
-        Program("curl")
+        Program("curl"),
+        Program("wget"),
+        Program("vsftpd"),
+        Program("lftp"),
+        Program("nuttcp")
     );
     let names = bentpipe_lab::app_names();
     let flows = flows(&names);
@@ -135,7 +147,7 @@ fn a_file_that_takes_too_long_is_cut_off_with_what_has_come() {
 
 #[test]
 fn what_a_program_cannot_do_is_said_before_it_runs() {
-    need!(Root, Tun);
+    need!(Root, Tun, Program("nuttcp"));
     let unrated =
         "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"1MB\"\napp = \"saratoga\"\n";
     let text = scenario("unrated", "", unrated).to_toml();
@@ -145,6 +157,13 @@ fn what_a_program_cannot_do_is_said_before_it_runs() {
     );
     let error = run(&Scenario::parse("a.toml", &text).unwrap(), &options()).unwrap_err();
     assert!(error.to_string().contains("say `path_rate`"), "{error}");
+    let sent = flows(&["nuttcp"]).replace("opened_by = \"server\"", "opened_by = \"terminal\"");
+    let error = run(&scenario("sent", "", &sent), &options()).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("`nuttcp` only sends: say opened_by = \"server\""),
+        "{error}"
+    );
     let mixed = format!(
         "{}[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"1MB\"\ncongestion_control = \"reno\"\n",
         flows(&["http"])

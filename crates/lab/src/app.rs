@@ -4,10 +4,13 @@
 //! A new one is a file here and a line of [`APPS`]. Its keys and settings go into the flow's own
 //! folder; it finds none of the user's: the environment is empty and `HOME` is that folder.
 
+mod ftp;
 mod http;
+mod nuttcp;
 mod rsync;
 mod saratoga;
 mod scp;
+mod sftp;
 mod ssh;
 
 use bentpipe_base::{Bytes, Rate};
@@ -27,14 +30,37 @@ pub struct App {
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
+    /// Which ways it moves one.
+    pub ways: Ways,
     /// What must be installed.
     pub(crate) needs: &'static [Need],
     /// Both its sides, ready to be started.
     pub(crate) prepare: fn(&Site<'_>) -> io::Result<Pair>,
 }
 
+/// Between the client, which opens the connection, and the server: which ways files go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ways {
+    /// The client fetches or sends.
+    Both,
+    /// The client fetches.
+    ToClient,
+    /// The client sends.
+    ToServer,
+}
+
 /// All of them.
-pub const APPS: &[App] = &[saratoga::APP, scp::APP, rsync::APP, http::APP];
+pub const APPS: &[App] = &[
+    saratoga::APP,
+    scp::APP,
+    sftp::APP,
+    rsync::APP,
+    http::APP,
+    http::WGET,
+    ftp::APP,
+    ftp::SMALL_WINDOW,
+    nuttcp::APP,
+];
 
 /// The names of [`APPS`].
 pub fn app_names() -> Vec<&'static str> {

@@ -26,7 +26,7 @@ mod simulated;
 mod stage;
 mod traffic;
 
-pub use app::{APPS, App, app_names};
+pub use app::{APPS, App, Ways, app_names};
 pub use controls::Controls;
 pub use error::LabError;
 pub use result::{Manifest, Measured, RunResult};

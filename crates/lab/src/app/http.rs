@@ -1,18 +1,30 @@
-//! HTTP/1.1: nginx serves, curl fetches by GET or sends by PUT.
+//! HTTP/1.1: nginx serves, curl fetches by GET or sends by PUT; or wget fetches.
 
-use super::{App, NAME, Pair, Site, found};
+use super::{App, NAME, Pair, Site, Ways, found};
 use bentpipe_os::need::Need;
 use std::fs;
 use std::io;
+use std::process::Command;
+
+const SERVER: Need = Need::Program("nginx");
 
 pub(super) const APP: App = App {
     name: "http",
     summary: "HTTP/1.1, nginx and curl",
-    needs: &[Need::Program("nginx"), Need::Program("curl")],
-    prepare,
+    ways: Ways::Both,
+    needs: &[SERVER, Need::Program("curl")],
+    prepare: by_curl,
 };
 
-fn prepare(site: &Site<'_>) -> io::Result<Pair> {
+pub(super) const WGET: App = App {
+    name: "wget",
+    summary: "HTTP/1.1, nginx and wget",
+    ways: Ways::ToClient,
+    needs: &[SERVER, Need::Program("wget")],
+    prepare: by_wget,
+};
+
+fn serve(site: &Site<'_>) -> io::Result<Command> {
     let (folder, served) = (site.folder.display(), site.served());
     // A body that comes counts as received while it waits for its end.
     let body = site.to().join(".body");
@@ -33,6 +45,20 @@ fn prepare(site: &Site<'_>) -> io::Result<Pair> {
     let mut server = site.serves(found("nginx")?)?;
     server.args(["-e", "stderr", "-p"]).arg(site.folder);
     server.arg("-c").arg(config);
+    Ok(server)
+}
+
+fn by_wget(site: &Site<'_>) -> io::Result<Pair> {
+    let server = serve(site)?;
+    let mut client = site.asks("wget")?;
+    client.args(["--no-config", "--no-verbose", "--no-proxy", "--tries=1"]);
+    client.arg("--output-document").arg(site.target());
+    client.arg(format!("http://{}/{NAME}", site.address));
+    Ok(Pair { server, client })
+}
+
+fn by_curl(site: &Site<'_>) -> io::Result<Pair> {
+    let server = serve(site)?;
     let mut client = site.asks("curl")?;
     // -q first: no file of settings is read.
     client.args([

@@ -1,12 +1,13 @@
 //! rsync over ssh. `--inplace` writes where the file shall be, so that what has come can be counted.
 
-use super::{App, Pair, Site, ssh};
+use super::{App, Pair, Site, Ways, ssh};
 use bentpipe_os::need::Need;
 use std::io;
 
 pub(super) const APP: App = App {
     name: "rsync",
     summary: "rsync over ssh",
+    ways: Ways::Both,
     needs: &[ssh::CLIENT, ssh::SERVER, ssh::KEYS, Need::Program("rsync")],
     prepare,
 };

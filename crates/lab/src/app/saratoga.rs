@@ -1,11 +1,12 @@
 //! Saratoga: our own `bentpipe saratoga`, at the rate of the way.
 
-use super::{App, NAME, Pair, Site};
+use super::{App, NAME, Pair, Site, Ways};
 use std::io;
 
 pub(super) const APP: App = App {
     name: bentpipe_scenario::SARATOGA,
     summary: "Saratoga over UDP at the rate of the path, `bentpipe saratoga`",
+    ways: Ways::Both,
     needs: &[],
     prepare,
 };

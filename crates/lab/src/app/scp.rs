@@ -1,12 +1,13 @@
 //! scp of OpenSSH, over SFTP as it has been since 9.0.
 
-use super::{App, Pair, Site, ssh};
+use super::{App, Pair, Site, Ways, ssh};
 use bentpipe_os::need::Need;
 use std::io;
 
 pub(super) const APP: App = App {
     name: "scp",
     summary: "scp of OpenSSH",
+    ways: Ways::Both,
     needs: &[ssh::CLIENT, ssh::SERVER, ssh::KEYS, Need::Program("scp")],
     prepare,
 };

@@ -5,7 +5,7 @@
 //! at the receiver; then it is compared with what was sent.
 
 use super::{Pattern, Received, ReceivedEnd, SAMPLE};
-use crate::app::{APPS, App, Pair, Site, app_names};
+use crate::app::{APPS, App, Pair, Site, Ways, app_names};
 use crate::error::LabError;
 use crate::plan::FlowPlan;
 use bentpipe_base::Instant;
@@ -75,6 +75,16 @@ impl Prepared {
             flow: flow.name.clone(),
             what: error.to_string(),
         };
+        let sends = flow.opened_by == flow.from;
+        let wrong = match app.ways {
+            Ways::ToClient if sends => Some(("fetches", &flow.to)),
+            Ways::ToServer if !sends => Some(("sends", &flow.from)),
+            _ => None,
+        };
+        if let Some((does, opener)) = wrong {
+            let what = format!("`{}` only {does}: say opened_by = \"{opener}\"", app.name);
+            return Err(failed(io::Error::other(what)));
+        }
         let Amount::Bytes(size) = flow.amount else {
             // Checked when the scenario is read.
             return Err(failed(io::Error::other("a file has an amount in bytes")));
@@ -88,7 +98,7 @@ impl Prepared {
             server: ends.acceptor,
             client: ends.opener,
             address: plan.to,
-            sends: flow.opened_by == flow.from,
+            sends,
             rate: plan.rate,
             mtu: plan.mtu,
             control: flow.saratoga_control(),
