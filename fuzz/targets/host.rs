@@ -77,10 +77,7 @@ impl Forged {
                         mss: Some(mss),
                         window_scale: Some(scale),
                         sack_permitted,
-                        unknown: match self.fast_open {
-                            true => given.or_else(|| FastOpenOption::Request.to_raw()),
-                            false => None,
-                        },
+                        unknown: if self.fast_open { given.or_else(|| FastOpenOption::Request.to_raw()) } else { None },
                         ..TcpOptions::default()
                     };
                     options.boxed()

@@ -167,10 +167,7 @@ impl World {
             snack,
             ..ScpsOptions::default()
         };
-        let unknown = match says.raw.is_empty() {
-            true => scps.to_raw().ok().flatten(),
-            false => RawOptions::new(&says.raw[..says.raw.len().min(30)]),
-        };
+        let unknown = if says.raw.is_empty() { scps.to_raw().ok().flatten() } else { RawOptions::new(&says.raw[..says.raw.len().min(30)]) };
         let mut options = TcpOptions {
             unknown: unknown.map(Box::new),
             ..TcpOptions::default()
@@ -265,10 +262,7 @@ fuzz_target!(|plan: Plan| {
     let wire = u64::from(config.mss) + 40 + 40;
     let now = Instant::from_nanos(1_000_000_000);
     let allocated = ALLOCATED.load(Ordering::Relaxed);
-    let tcp = match plan.opens {
-        true => Connection::connect(Arc::new(config), OURS, now),
-        false => Connection::listen(Arc::new(config), OURS, now),
-    };
+    let tcp = if plan.opens { Connection::connect(Arc::new(config), OURS, now) } else { Connection::listen(Arc::new(config), OURS, now) };
     let mut world = World {
         tcp,
         now,

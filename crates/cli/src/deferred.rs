@@ -64,9 +64,10 @@ impl<T: Subcommand> Subcommand for Deferred<T> {
 }
 
 fn put_off(command: Command, describe: fn(Command) -> Command) -> Command {
-    match WHOLE.get() {
-        true => describe(command),
-        false => command.defer(describe),
+    if WHOLE.get() {
+        describe(command)
+    } else {
+        command.defer(describe)
     }
 }
 

@@ -99,9 +99,12 @@ fn saratoga_and_its_rivals_move_a_file_both_ways() {
     let names = bentpipe_lab::app_names();
     let flows = flows(&names);
     let result = run(&scenario("files", "", &flows), &options()).unwrap();
-    let control = |name: &str| match name.starts_with("saratoga") {
-        true => "none",
-        false => "cubic",
+    let control = |name: &str| {
+        if name.starts_with("saratoga") {
+            "none"
+        } else {
+            "cubic"
+        }
     };
     all_arrive(&result, control);
     // Nothing of the run is left: no folder, no process of an sshd.
@@ -122,9 +125,12 @@ fn programs_move_files_over_ipv6_and_take_the_control_of_their_host() {
     let text = text.replace("\"cubic\"", "\"reno\"");
     assert!(text.contains("reno"), "{hosts}");
     let reno = Scenario::parse("files6.toml", &text).unwrap();
-    let control = |name: &str| match name.starts_with("saratoga") {
-        true => "none",
-        false => "reno",
+    let control = |name: &str| {
+        if name.starts_with("saratoga") {
+            "none"
+        } else {
+            "reno"
+        }
     };
     all_arrive(&run(&reno, &options()).unwrap(), control);
 }

@@ -296,9 +296,10 @@ fn what_cannot_be_deleted_keeps_its_name() {
     let fails = "strace -D -qqf -o /dev/null -e trace=unlinkat -e inject=unlinkat:error=EIO";
     for (at_server, what) in [(true, "take"), (false, "give")] {
         let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (own, fault, before) = match at_server {
-            true => (there.path(), format!("exec {fails}"), "exec".to_owned()),
-            false => (here.path(), "exec".to_owned(), format!("exec {fails}")),
+        let (own, fault, before) = if at_server {
+            (there.path(), format!("exec {fails}"), "exec".to_owned())
+        } else {
+            (here.path(), "exec".to_owned(), format!("exec {fails}"))
         };
         std::fs::write(own.join("a"), "content").unwrap();
         let server = Server::begin(under(&fault), there.path(), &["--allow=put,delete"]);

@@ -324,9 +324,10 @@ fn lists_and_files_go_without_what_old_peers_cannot_read() {
             let (data, _) = peer.wait(DATA);
             assert_eq!(data[1] & 8, 0, "it has no timestamp");
             let header = if wide { 12 } else { 10 };
-            let at = match wide {
-                true => word(&data, 8) as usize,
-                false => usize::from(data[8]) << 8 | usize::from(data[9]),
+            let at = if wide {
+                word(&data, 8) as usize
+            } else {
+                usize::from(data[8]) << 8 | usize::from(data[9])
             };
             if at == got.len() {
                 got.extend(&data[header..]);

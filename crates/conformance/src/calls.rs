@@ -19,12 +19,12 @@ use core::ffi::{CStr, c_char, c_void};
 /// `flags` is null or a C string, and `table` points to a table that nobody else uses meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, table: *mut Table) {
-    let flags = match flags.is_null() {
-        true => String::new(),
+    let flags = if flags.is_null() {
+        String::new()
+    } else {
         // SAFETY: the caller hands over a C string.
-        false => unsafe { CStr::from_ptr(flags) }
-            .to_string_lossy()
-            .into_owned(),
+        let flags = unsafe { CStr::from_ptr(flags) };
+        flags.to_string_lossy().into_owned()
     };
     let stack = Box::into_raw(Box::new(Stack::new(&flags)));
     // SAFETY: the caller hands over a table.
@@ -45,11 +45,11 @@ unsafe fn stack<'a>(userdata: *mut c_void) -> &'a Stack {
 /// # Safety
 /// `pointer` is null, or points to a `T` to read.
 unsafe fn load<T: Copy>(pointer: *const T) -> Answer<T> {
-    match pointer.is_null() {
-        true => Err(Errno(libc::EFAULT)),
-        // SAFETY: as the caller says; what C hands over may lie unaligned.
-        false => Ok(unsafe { pointer.read_unaligned() }),
+    if pointer.is_null() {
+        return Err(Errno(libc::EFAULT));
     }
+    // SAFETY: as the caller says; what C hands over may lie unaligned.
+    Ok(unsafe { pointer.read_unaligned() })
 }
 
 /// Writes `value` to `pointer`.

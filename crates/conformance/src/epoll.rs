@@ -104,9 +104,10 @@ impl State {
             found.push((events, interest.data));
         }
         self.epolls.insert(set, epoll);
-        match found.is_empty() {
-            true => Progress::Pending,
-            false => Progress::value(found),
+        if found.is_empty() {
+            Progress::Pending
+        } else {
+            Progress::value(found)
         }
     }
 }

@@ -81,17 +81,19 @@ impl Socket {
                 true
             }
         };
-        match reads {
-            true => self.edges.read += 1,
-            false => self.edges.write += 1,
+        if reads {
+            self.edges.read += 1
+        } else {
+            self.edges.write += 1
         }
     }
 }
 
 fn wildcard(ipv6: bool) -> IpAddr {
-    match ipv6 {
-        true => Ipv6Addr::UNSPECIFIED.into(),
-        false => Ipv4Addr::UNSPECIFIED.into(),
+    if ipv6 {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
     }
 }
 
@@ -253,9 +255,10 @@ impl State {
         };
         let state = self.host.connection(id).map(Connection::state);
         let ended = state.is_none_or(peer_has_closed);
-        match over || ended {
-            true => Progress::value(0),
-            false => Progress::Pending,
+        if over || ended {
+            Progress::value(0)
+        } else {
+            Progress::Pending
         }
     }
 

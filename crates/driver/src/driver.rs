@@ -207,15 +207,16 @@ impl<M: Machine<Packet = Packet, Port = ()>> Driver<M> {
                 break;
             };
             self.counters.received += 1;
-            let (bytes, checksums) = match self.tun.has_offloads() {
-                false => (&self.incoming[..length], Checksums::Verify),
-                true => match VirtioHeader::parse(&self.incoming[..length]) {
+            let (bytes, checksums) = if self.tun.has_offloads() {
+                match VirtioHeader::parse(&self.incoming[..length]) {
                     Ok((header, bytes)) => (bytes, trust(&header)),
                     Err(_) => {
                         self.counters.unreadable += 1;
                         continue;
                     }
-                },
+                }
+            } else {
+                (&self.incoming[..length], Checksums::Verify)
             };
             if let Some(capture) = &mut self.capture {
                 capture.packet(bytes, now).map_err(DriverError::Capture)?;

@@ -218,9 +218,10 @@ fn exchange(case: Case) -> (tcp::Counters, Reference) {
         .unwrap();
     let now = timer::now();
     let settings = Settings::new(BITS, case.theirs);
-    let (peer, remote) = match case.we_open {
-        true => (Reference::listen(settings, now), None),
-        false => (Reference::connect(settings, now), Some(OURS)),
+    let (peer, remote) = if case.we_open {
+        (Reference::listen(settings, now), None)
+    } else {
+        (Reference::connect(settings, now), Some(OURS))
     };
     let peer = Addressed { peer, remote };
     let mut host = Host::new(Config::default(), Secret::new([9; 16]));

@@ -156,9 +156,10 @@ struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let verdict = match self.passes.get() {
-            true => Verdict::Pass,
-            false => Verdict::Drop,
+        let verdict = if self.passes.get() {
+            Verdict::Pass
+        } else {
+            Verdict::Drop
         };
         // The batch of verdicts may be full and be sent now. A failure means the same as at the end of a turn.
         let _ = self.queues.borrow().give(self.queue, self.id, verdict);

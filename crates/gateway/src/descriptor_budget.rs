@@ -93,9 +93,10 @@ impl RefusalPause {
     /// A descriptor was refused, and new flows pass from now on.
     pub(crate) fn begin(&mut self, now: Instant) {
         let [least, most] = PAUSES;
-        self.length = match now < self.same_until {
-            true => (2 * self.length).clamp(least, most),
-            false => least,
+        self.length = if now < self.same_until {
+            (2 * self.length).clamp(least, most)
+        } else {
+            least
         };
         self.until = now + self.length;
         self.begun = true;

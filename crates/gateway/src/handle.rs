@@ -304,11 +304,12 @@ impl StartSettings {
             .filter(|(_, changed)| *changed)
             .map(|(key, _)| *key)
             .collect();
-        match keys.is_empty() {
-            true => Ok(()),
-            false => Err(CommandError::Fixed {
+        if keys.is_empty() {
+            Ok(())
+        } else {
+            Err(CommandError::Fixed {
                 keys: keys.join(", "),
-            }),
+            })
         }
     }
 }

@@ -228,9 +228,10 @@ impl LegInterfaces {
             std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
         };
         let mut all = self.interfaces.iter().flatten();
-        match all.any(|(name, _)| takes_v6(name)) {
-            true => &Family::ALL,
-            false => &[Family::V4],
+        if all.any(|(name, _)| takes_v6(name)) {
+            &Family::ALL
+        } else {
+            &[Family::V4]
         }
     }
 }

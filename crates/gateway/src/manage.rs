@@ -238,9 +238,12 @@ fn control(
     let (listener, pending) = SocketFile::make(path).map_err(refused)?;
     let serve = move |stream| server.serve_client(stream);
     // Clients that may only look must not keep out those that may give orders.
-    let triage = |stream: &mut UnixStream| match socket::may_order(&*stream) {
-        true => Triage::Serve(ClientClass::Reserved),
-        false => Triage::Serve(ClientClass::Common),
+    let triage = |stream: &mut UnixStream| {
+        if socket::may_order(&*stream) {
+            Triage::Serve(ClientClass::Reserved)
+        } else {
+            Triage::Serve(ClientClass::Common)
+        }
     };
     let slots = BoundedServer::open(
         "control",

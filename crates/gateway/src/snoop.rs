@@ -161,9 +161,10 @@ impl Snooper {
 
     /// The side of the agent on which a leg is.
     fn side(&self, leg: LegId) -> Side {
-        match leg == self.lossy {
-            true => Side::Space,
-            false => Side::Ground,
+        if leg == self.lossy {
+            Side::Space
+        } else {
+            Side::Ground
         }
     }
 

@@ -183,9 +183,10 @@ fn a_killed_gateway_resets_both_ends_and_new_connections_pass() {
     for ip in Ip::BOTH {
         for near_dies in [true, false] {
             let pair = Pair::new();
-            let (dies, lives) = match near_dies {
-                true => (&pair.near, &pair.far),
-                false => (&pair.far, &pair.near),
+            let (dies, lives) = if near_dies {
+                (&pair.near, &pair.far)
+            } else {
+                (&pair.far, &pair.near)
             };
             let survivor = split_one(lives, SCPS);
             let mut victim = child::start_in(dies, SCPS);
@@ -212,9 +213,10 @@ fn a_stopped_gateway_is_passed() {
     need!(Root, Nft, Tproxy);
     for near_stops in [true, false] {
         let pair = Pair::new();
-        let (stops, goes_on) = match near_stops {
-            true => (&pair.near, &pair.far),
-            false => (&pair.far, &pair.near),
+        let (stops, goes_on) = if near_stops {
+            (&pair.near, &pair.far)
+        } else {
+            (&pair.far, &pair.near)
         };
         let other = split_one(goes_on, SCPS);
         let process = child::start_in(stops, SCPS);
@@ -318,9 +320,10 @@ fn carried_connections_outlive_a_handover() {
     need!(Root, Nft, Tproxy);
     for near_changes in [true, false] {
         let pair = Pair::new();
-        let (changes, stays) = match near_changes {
-            true => (&pair.near, &pair.far),
-            false => (&pair.far, &pair.near),
+        let (changes, stays) = if near_changes {
+            (&pair.near, &pair.far)
+        } else {
+            (&pair.far, &pair.near)
         };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gateway.sock");

@@ -259,17 +259,14 @@ fn a_port_used_again_after_the_end_is_forwarded_at_once() {
         for killed in [false, true] {
             let mut gateway = child::start(&stage, "");
             let used = Ip::BOTH.map(|ip| [true, false].map(|first| used_pair(&stage, ip, first)));
-            match killed {
-                false => {
-                    gateway.signal("-TERM");
-                    assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
-                }
-                true => {
-                    gateway.kill();
-                    // As the unit does.
-                    let swept = stage.gateway.run(sweep::sweep).unwrap();
-                    assert!(swept.connections >= 4, "{swept}");
-                }
+            if killed {
+                gateway.kill();
+                // As the unit does.
+                let swept = stage.gateway.run(sweep::sweep).unwrap();
+                assert!(swept.connections >= 4, "{swept}");
+            } else {
+                gateway.signal("-TERM");
+                assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
             }
             eventually("the end of interception", || !stage.intercepts());
             for (from, listener) in used.into_iter().flatten() {

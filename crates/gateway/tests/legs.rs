@@ -57,19 +57,17 @@ fn a_policy_chooses_the_leg_of_its_flows() {
         for ip in Ip::BOTH {
             for (port, sat, lan) in expected {
                 for upwards in [true, false] {
-                    let (from, to, host) = match upwards {
-                        true => (&stage.client, &stage.server, ip.server()),
-                        false => (&stage.server, &stage.client, ip.client()),
+                    let (from, to, host) = if upwards {
+                        (&stage.client, &stage.server, ip.server())
+                    } else {
+                        (&stage.server, &stage.client, ip.client())
                     };
                     let listener = listen_at(to, host, port);
                     let mut client = connect_in(from, listener.address()).unwrap();
                     let mut server = listener.accept();
                     converse(&mut client, &mut server);
                     // Ours towards the client has the server's port, the other one is its client.
-                    let (near, far) = match upwards {
-                        true => (sat, lan),
-                        false => (lan, sat),
-                    };
+                    let (near, far) = if upwards { (sat, lan) } else { (lan, sat) };
                     for (side, control) in [("sport", near), ("dport", far)] {
                         let told = sockets(&stage, &format!("{side} = :{port}"));
                         let words: Vec<&str> = told.split_whitespace().collect();

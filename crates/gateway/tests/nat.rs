@@ -142,9 +142,10 @@ fn a_flow_whose_translation_ceases_is_found_by_a_probe() {
             assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
             client.set_read_timeout(Some(patience)).unwrap();
             let heard = client.read(&mut [0; 1]).unwrap_err();
-            let expected = match splits {
-                true => ErrorKind::ConnectionReset,
-                false => ErrorKind::WouldBlock,
+            let expected = if splits {
+                ErrorKind::ConnectionReset
+            } else {
+                ErrorKind::WouldBlock
             };
             assert_eq!(heard.kind(), expected);
         }

@@ -213,16 +213,16 @@ struct Group(PathBuf);
 impl Group {
     fn make() -> Option<Self> {
         let all = Path::new("/sys/fs/cgroup");
-        let (parent, limits): (_, &[_]) = match all.join("cgroup.controllers").exists() {
-            // Version 2: of the process and of its sockets together.
-            true => (all.to_owned(), &[("memory.max", "36M")]),
-            false => (
-                all.join("memory"),
-                &[
-                    ("memory.limit_in_bytes", "32M"),
-                    ("memory.kmem.tcp.limit_in_bytes", "4M"),
-                ],
-            ),
+        let version_2 = all.join("cgroup.controllers").exists();
+        let (parent, limits): (_, &[_]) = if version_2 {
+            // The limit is on the process and its sockets together.
+            (all.to_owned(), &[("memory.max", "36M")])
+        } else {
+            let limits = &[
+                ("memory.limit_in_bytes", "32M"),
+                ("memory.kmem.tcp.limit_in_bytes", "4M"),
+            ];
+            (all.join("memory"), limits)
         };
         let path = parent.join(format!("bentpipe-test-{}", std::process::id()));
         fs::create_dir(&path).ok()?;

@@ -79,9 +79,10 @@ fn write_urgently(to: &TcpStream, seed: u64, count: u64, chance: &mut Chance) ->
         let part = (count - at).min(1 + chance.next(20_000));
         let bytes: Vec<u8> = (at..at + part).map(|at| byte(seed, at)).collect();
         let mut writer = to;
-        let (urgent, rest) = match at + part < count {
-            true => bytes.split_at(1),
-            false => bytes.split_at(0),
+        let (urgent, rest) = if at + part < count {
+            bytes.split_at(1)
+        } else {
+            bytes.split_at(0)
         };
         if !urgent.is_empty() {
             socket2::SockRef::from(to).send_out_of_band(urgent)?;

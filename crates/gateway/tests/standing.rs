@@ -19,9 +19,10 @@ fn one_forged_syn_ends_no_connection_that_passes_unsplit() {
         let (mut client, mut server) = stage.pair(Ip::V4);
         let gateway = stage.split_after(Handshake::EndToEnd);
         let ends = (client.local_addr().unwrap(), server.local_addr().unwrap());
-        let (netns, (from, to)) = match by_the_server {
-            true => (&stage.server, (ends.1, ends.0)),
-            false => (&stage.client, ends),
+        let (netns, (from, to)) = if by_the_server {
+            (&stage.server, (ends.1, ends.0))
+        } else {
+            (&stage.client, ends)
         };
         for number in 1..=3 {
             flood::forge(netns, from, to, Seq(4711 * number));

@@ -480,9 +480,10 @@ fn sweep_process() {
         "not in folders of its own"
     );
     let report = sweep::sweep();
-    let words = match report.is_empty() {
-        true => "nothing to sweep".to_owned(),
-        false => report.to_string(),
+    let words = if report.is_empty() {
+        "nothing to sweep".to_owned()
+    } else {
+        report.to_string()
     };
     std::io::stdout().write_all(words.as_bytes()).unwrap();
 }

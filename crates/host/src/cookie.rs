@@ -86,9 +86,10 @@ fn clock(secret: &Secret, tuple: &Tuple, now: Instant) -> u32 {
 fn stamp_of(clock: u32, agreed: u32) -> u32 {
     let mask = (1 << BITS) - 1;
     let stamp = clock & !mask | agreed;
-    match (stamp.wrapping_sub(clock) as i32) > 0 {
-        true => stamp.wrapping_sub(1 << BITS),
-        false => stamp,
+    if (stamp.wrapping_sub(clock) as i32) > 0 {
+        stamp.wrapping_sub(1 << BITS)
+    } else {
+        stamp
     }
 }
 

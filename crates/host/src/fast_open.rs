@@ -106,9 +106,10 @@ impl ServerCookies {
     fn learn(&mut self, tuple: &Tuple, result: &FastOpenResult, failed: bool, now: Instant) {
         let server = self.entry(ends(tuple), now);
         server.learnt = now;
-        server.failures = match failed {
-            true => server.failures.saturating_add(1),
-            false => 0,
+        server.failures = if failed {
+            server.failures.saturating_add(1)
+        } else {
+            0
         };
         if let Some(cookie) = result.cookie {
             server.given = Some(ServerCookie {

@@ -236,9 +236,12 @@ fn has_option(packet: &Packet) -> bool {
 fn a_path_that_drops_such_syns_costs_a_timeout_twice_and_then_none_for_a_while() {
     let (mut net, listener) = net(8);
     learn(&mut net, listener);
-    net.fate = Box::new(|packet, _| match has_option(packet) {
-        true => Vec::new(),
-        false => vec![Duration::from_millis(10)],
+    net.fate = Box::new(|packet, _| {
+        if has_option(packet) {
+            Vec::new()
+        } else {
+            vec![Duration::from_millis(10)]
+        }
     });
     let mut took = Vec::new();
     for pause in [0, 0, 0, 61] {

@@ -292,9 +292,12 @@ fn packets_too_big_make_segments_shorter_and_nothing_waits_for_a_timeout() {
         .write(&bytes);
     let start = net.now;
     // A router takes 1,400 bytes, and says so of each longer one.
-    net.fate = Box::new(|packet, _| match packet.length() > Bytes(1_400) {
-        true => Vec::new(),
-        false => vec![Duration::from_millis(10)],
+    net.fate = Box::new(|packet, _| {
+        if packet.length() > Bytes(1_400) {
+            Vec::new()
+        } else {
+            vec![Duration::from_millis(10)]
+        }
     });
     let mut told = net.sent[0].len();
     let mut got = 0;

@@ -120,10 +120,7 @@ proptest! {
         // From then on longer packets vanish, and nobody says so.
         net.fate = Box::new(move |packet, now| {
             let narrow = now.as_nanos() > at * 1_000_000;
-            match narrow && packet.length() > Bytes(mtu.into()) {
-                true => Vec::new(),
-                false => wire(packet, now),
-            }
+            if narrow && packet.length() > Bytes(mtu.into()) { Vec::new() } else { wire(packet, now) }
         });
         exchange(&mut net, 80, [400_000, 400_000]);
     }
@@ -132,9 +129,12 @@ proptest! {
 #[test]
 fn a_black_hole_is_found_and_remembered() {
     let mut net = Net::new();
-    net.fate = Box::new(|packet, _| match packet.length() > Bytes(1_300) {
-        true => Vec::new(),
-        false => vec![Duration::from_millis(10)],
+    net.fate = Box::new(|packet, _| {
+        if packet.length() > Bytes(1_300) {
+            Vec::new()
+        } else {
+            vec![Duration::from_millis(10)]
+        }
     });
     exchange(&mut net, 80, [100_000, 0]);
     assert_eq!(net.hosts[0].counters().black_holes, 1);

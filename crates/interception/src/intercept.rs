@@ -131,9 +131,10 @@ impl Interception {
         decoy: DecoyListener,
         half_open: usize,
     ) -> Result<(Self, Vec<Queues>), InterceptError> {
-        let families = match rules.has_v6() {
-            true => &Family::ALL[..],
-            false => &[Family::V4],
+        let families = if rules.has_v6() {
+            &Family::ALL[..]
+        } else {
+            &[Family::V4]
         };
         let mark = Mark::exact(rules.marks.intercepted());
         let diversion = divert(&Netlink::open()?, families, mark)?;
@@ -273,9 +274,10 @@ fn hold(rules: &Ruleset, half_open: usize) -> Option<(Vec<Queues>, HoldTable)> {
 }
 
 fn load_hold(rules: &Ruleset, queues: &[(u32, u16)]) -> Result<HoldTable, NftError> {
-    let families = match rules.has_v6() {
-        true => &[TableFamily::Ip, TableFamily::Ip6][..],
-        false => &[TableFamily::Ip],
+    let families = if rules.has_v6() {
+        &[TableFamily::Ip, TableFamily::Ip6][..]
+    } else {
+        &[TableFamily::Ip]
     };
     let holding = Holding {
         hook: Hook::Forward,

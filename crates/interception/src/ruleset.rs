@@ -439,12 +439,11 @@ chain by_kind {{
     /// those of the others.
     fn enter(&self, leg: LegId, ip: &str, profile: usize) -> String {
         let tag = self.marks.held(self.entrance(leg, profile), 0);
-        match self.queued {
-            false => {
-                let any = self.marks.for_any_worker();
-                format!("meta priority set {tag:#x} meta mark set {any:#x} goto enter")
-            }
-            true => format!("{} goto enter", self.deal("priority", ip, tag)),
+        if self.queued {
+            format!("{} goto enter", self.deal("priority", ip, tag))
+        } else {
+            let any = self.marks.for_any_worker();
+            format!("meta priority set {tag:#x} meta mark set {any:#x} goto enter")
         }
     }
 

@@ -155,9 +155,10 @@ impl<P: Packet> Snoop<P> {
         if !view.flags.contains(Flags::ACK) || view.flags.contains(Flags::RST) {
             return Verdict::Pass;
         }
-        let client = match view.flags.contains(Flags::SYN) {
-            true => view.destination,
-            false => key.0,
+        let client = if view.flags.contains(Flags::SYN) {
+            view.destination
+        } else {
+            key.0
         };
         let Some(id) = self.find_or_add(key, P::host(client), now) else {
             self.counters.unwatched += 1;

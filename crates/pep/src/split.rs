@@ -328,10 +328,10 @@ impl<P: BuildPacket> Split<P> {
                     flow.phase = Phase::Split(Box::new(legs));
                 }
                 self.counters.split += 1;
-                match bare {
-                    false => self.feed(id, from, arrived, now),
-                    true if announces => self.settle(id, now),
-                    true => {}
+                if !bare {
+                    self.feed(id, from, arrived, now);
+                } else if announces {
+                    self.settle(id, now);
                 }
                 // A bare acknowledgement passes: it completes the handshake at the other end.
                 !bare || announces

@@ -217,9 +217,10 @@ fn net(opener: usize, config: Config, amounts: [usize; 2], first: [bool; 2]) -> 
 }
 
 fn handshake(early: bool) -> Handshake {
-    match early {
-        true => Handshake::Early,
-        false => Handshake::EndToEnd,
+    if early {
+        Handshake::Early
+    } else {
+        Handshake::EndToEnd
     }
 }
 

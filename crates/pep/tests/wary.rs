@@ -23,14 +23,16 @@ fn of(host: u8, port: u16, mut packet: Packet) -> Packet {
     let Ip::V4(ip) = packet.ip else {
         panic!("IPv4");
     };
-    packet.ip = Ip::V4(match up {
-        true => Ipv4::new([10, 1, 0, host].into(), ip.destination),
-        false => Ipv4::new(ip.source, [10, 1, 0, host].into()),
+    packet.ip = Ip::V4(if up {
+        Ipv4::new([10, 1, 0, host].into(), ip.destination)
+    } else {
+        Ipv4::new(ip.source, [10, 1, 0, host].into())
     });
     if let Transport::Tcp(tcp) = &mut packet.transport {
-        match up {
-            true => tcp.source = port,
-            false => tcp.destination = port,
+        if up {
+            tcp.source = port
+        } else {
+            tcp.destination = port
         }
     }
     packet

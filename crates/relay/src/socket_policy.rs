@@ -64,9 +64,10 @@ impl SocketPolicy {
     /// Sets everything of the policy on a listening socket: what it accepts inherits it.
     pub(crate) fn apply(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
         self.apply_to_rest(&socket)?;
-        match self.apply_to_dial(socket, like)? {
-            true => Ok(()),
-            false => Err(io::ErrorKind::NotFound.into()),
+        if self.apply_to_dial(socket, like)? {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::NotFound.into())
         }
     }
 
@@ -126,9 +127,12 @@ impl SocketPolicy {
     /// Gives a socket that bytes come in by, or go out by, as little room as a flow goes on with; or what
     /// the policy says again. What waits there already stays.
     pub(crate) fn resize(&self, socket: impl AsFd, end: End, shrunk: bool) -> io::Result<()> {
-        let size = |usual: Bytes| match shrunk {
-            true => booked(usual.min(SHRUNK)),
-            false => booked(usual),
+        let size = |usual: Bytes| {
+            if shrunk {
+                booked(usual.min(SHRUNK))
+            } else {
+                booked(usual)
+            }
         };
         match end {
             End::Receives => socket::set_receive_buffer(socket, size(self.leg.receive_buffer)),

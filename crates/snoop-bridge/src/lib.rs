@@ -39,9 +39,10 @@ const ALL: u64 = 64;
 impl Settings {
     fn agent(&self) -> snoop::Config {
         snoop::Config {
-            toward: match self.both {
-                true => Toward::Both,
-                false => Toward::Space,
+            toward: if self.both {
+                Toward::Both
+            } else {
+                Toward::Space
             },
             bytes: self.cache,
             total: Bytes(self.cache.0.saturating_mul(ALL)),

@@ -15,9 +15,12 @@ fn shipped() -> Vec<PathBuf> {
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
     // A study of its own folder has its scenario there.
     let paths = files.map(|file| file.unwrap().path());
-    let paths = paths.map(|path| match path.is_dir() {
-        true => path.join("scenario.toml"),
-        false => path,
+    let paths = paths.map(|path| {
+        if path.is_dir() {
+            path.join("scenario.toml")
+        } else {
+            path
+        }
     });
     paths
         .filter(|path| path.extension().is_some_and(|it| it == "toml"))

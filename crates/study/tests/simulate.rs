@@ -87,9 +87,10 @@ fn chain_with(slow: &str, amount: &str, queue: u32, more: &str) -> Scenario {
     } else {
         "internet"
     };
-    let router = match more.contains("[gateways.r]") {
-        true => "",
-        false => "[routers.r]",
+    let router = if more.contains("[gateways.r]") {
+        ""
+    } else {
+        "[routers.r]"
     };
     let text = format!(
         r#"name = "chain"

@@ -56,9 +56,10 @@ impl World {
         let config = Arc::new(config);
         let end = |listens: bool| {
             let config = Arc::clone(&config);
-            match listens {
-                true => Connection::listen(config, Seq(4_294_960_000), Instant::ZERO),
-                false => Connection::connect(config, Seq(7), Instant::ZERO),
+            if listens {
+                Connection::listen(config, Seq(4_294_960_000), Instant::ZERO)
+            } else {
+                Connection::connect(config, Seq(7), Instant::ZERO)
             }
         };
         let twins = |listens| Twins([end(listens), end(listens)]);
@@ -131,14 +132,11 @@ proptest! {
         for step in 0..3000 {
             if step % 40 == 0 && let Some((side, len)) = pieces.next() {
                 world.ends[usize::from(side)].each(|end| {
-                    match real {
-                        true => {
+                    if real {
                             end.write(&vec![side.into(); len]);
-                        }
-                        false => {
+                        } else {
                             end.write_virtual(len as u64);
                         }
-                    }
                 });
             }
             if step % 7 == 0 {

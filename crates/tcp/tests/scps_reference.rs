@@ -162,9 +162,10 @@ impl Net {
 
 /// Every fortieth packet with data, retransmissions among them, and every fiftieth acknowledgement.
 fn both_ways_lose(_: usize, count: u64, segment: &Segment) -> bool {
-    match segment.payload.is_empty() {
-        true => count % 50 == 49 && segment.flags == Flags::ACK,
-        false => count % 40 == 13,
+    if segment.payload.is_empty() {
+        count % 50 == 49 && segment.flags == Flags::ACK
+    } else {
+        count % 40 == 13
     }
 }
 
@@ -302,9 +303,10 @@ fn an_end_of_ours_without_scps_gets_tcp_from_it_and_gives_it_tcp() {
         let mut plain = Config::linux();
         plain.receive_buffer = Bytes(2_000_000);
         let plain = Arc::new(plain);
-        net.ours = match we_open {
-            true => Connection::connect(plain, Seq(5), Instant::ZERO),
-            false => Connection::listen(plain, Seq(5), Instant::ZERO),
+        net.ours = if we_open {
+            Connection::connect(plain, Seq(5), Instant::ZERO)
+        } else {
+            Connection::listen(plain, Seq(5), Instant::ZERO)
         };
         net.run(at(30.0));
         assert_eq!(net.theirs.received(), 300_000, "{:?}", net.ours.counters());

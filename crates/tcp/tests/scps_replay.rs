@@ -79,9 +79,10 @@ fn config() -> Config {
 impl Replay {
     fn new(config: Config, opens: bool) -> Self {
         let config = Arc::new(config);
-        let tcp = match opens {
-            true => Connection::connect(config, OURS, START),
-            false => Connection::listen(config, OURS, START),
+        let tcp = if opens {
+            Connection::connect(config, OURS, START)
+        } else {
+            Connection::listen(config, OURS, START)
         };
         let mut replay = Self {
             tcp,

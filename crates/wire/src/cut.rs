@@ -65,10 +65,11 @@ impl<'a> Parts<'a> {
             Transport::Udp(_) => false,
             Transport::Other { .. } => return Err(malformed("it is neither TCP nor UDP")),
         };
-        let header = match is_tcp {
+        let header = if is_tcp {
             // The upper four bits of this byte count words.
-            true => usize::from(bytes[transport + 12] >> 4) * 4,
-            false => Udp::LEN,
+            usize::from(bytes[transport + 12] >> 4) * 4
+        } else {
+            Udp::LEN
         };
         let payload = transport + header;
         Ok(Self {

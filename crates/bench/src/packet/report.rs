@@ -191,10 +191,7 @@ impl OfGateways {
             Some(Entry {
                 figure,
                 unit: one.unit,
-                subject: match ours {
-                    true => one.subject,
-                    false => "forwarding",
-                },
+                subject: if ours { one.subject } else { "forwarding" },
                 value: one.value,
                 pairs: one.pairs,
                 comparisons: Vec::from_iter(one.comparison.map(|compared| Comparison {
@@ -211,9 +208,10 @@ impl OfGateways {
 }
 
 fn goal(has: f64, wanted: f64, lower_is_better: bool, of: &str) -> Goal {
-    let (word, met) = match lower_is_better {
-        true => ("at most", has <= wanted),
-        false => ("at least", has >= wanted),
+    let (word, met) = if lower_is_better {
+        ("at most", has <= wanted)
+    } else {
+        ("at least", has >= wanted)
     };
     Goal {
         goal: format!("{word} {wanted}{of}"),

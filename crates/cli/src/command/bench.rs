@@ -135,9 +135,12 @@ fn measure(options: &Options, stop: &Stop) -> Result<Report, Failure> {
         bar.finish_and_clear();
     }
     // Whatever an interrupted measurement stumbled over, the interruption was the cause.
-    report.map_err(|error| match stop.asked() {
-        true => Failure::Interrupted,
-        false => blame(error),
+    report.map_err(|error| {
+        if stop.asked() {
+            Failure::Interrupted
+        } else {
+            blame(error)
+        }
     })
 }
 

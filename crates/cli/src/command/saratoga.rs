@@ -176,9 +176,10 @@ impl Way {
             packet: self.packet,
             congestion: Congestion::find(&self.congestion).unwrap_or_default(),
             silence: self.silence,
-            hole_end: match self.exclusive_holes {
-                true => HoleEnd::Exclusive,
-                false => HoleEnd::Inclusive,
+            hole_end: if self.exclusive_holes {
+                HoleEnd::Exclusive
+            } else {
+                HoleEnd::Inclusive
             },
             timestamps: !self.no_timestamps,
             peer_port: self.fixed_port.then_some(port),

@@ -196,9 +196,10 @@ fn serve(args: &Serve) -> Result<(), Failure> {
 fn variant(
     common: &Common,
 ) -> anyhow::Result<(&'static cc::Algorithm, &'static recovery::Algorithm)> {
-    let (control, recovery) = match common.scps {
-        true => ("rate", "snack"),
-        false => ("cubic", "rack-tlp"),
+    let (control, recovery) = if common.scps {
+        ("rate", "snack")
+    } else {
+        ("cubic", "rack-tlp")
     };
     let name = common.control.as_deref().unwrap_or(control);
     let control = cc::find(name).ok_or_else(|| {

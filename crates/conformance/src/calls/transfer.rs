@@ -77,9 +77,10 @@ pub(super) unsafe fn send(
             Progress::Done(Err(errno)) => return Progress::Done(Err(errno)),
             Progress::Pending => {}
         }
-        match written < bytes.len() {
-            true => Progress::Pending,
-            false => Progress::value(written),
+        if written < bytes.len() {
+            Progress::Pending
+        } else {
+            Progress::value(written)
         }
     });
     match progress {

@@ -265,15 +265,12 @@ impl Gateway {
             collector: Arc::new(Mutex::new(collector)),
         };
         let watched = spawn_watchdog(&mut thread_set, &interception, &shared);
-        match bypassed {
-            true => {
-                interception.suspend(PassReason::Bypassed);
-                shared.set_mode(AdmissionMode::Bypassed);
-            }
-            false => {
-                interception.resume();
-                shared.set_mode(AdmissionMode::Serving);
-            }
+        if bypassed {
+            interception.suspend(PassReason::Bypassed);
+            shared.set_mode(AdmissionMode::Bypassed);
+        } else {
+            interception.resume();
+            shared.set_mode(AdmissionMode::Serving);
         }
         let gateway = Self {
             interception,

@@ -88,9 +88,10 @@ impl ThreadSet {
             self.failed.get_or_insert(why);
         }
         let splits = |member: &GatewayThread| matches!(member.role, Role::Split(_));
-        match self.members.iter().any(splits) {
-            true => Ok(()),
-            false => self.stop(shared),
+        if self.members.iter().any(splits) {
+            Ok(())
+        } else {
+            self.stop(shared)
         }
     }
 
@@ -205,9 +206,10 @@ mod tests {
             let silent = shared.unanswered(asked);
             assert_eq!(silent, Some(Impairment::Worker(0)), "the first has not");
             let first = sender.remove(0);
-            match panics {
-                true => drop(first),
-                false => first.send(Err(io::Error::other("out of luck"))).unwrap(),
+            if panics {
+                drop(first)
+            } else {
+                first.send(Err(io::Error::other("out of luck"))).unwrap()
             }
             ended(&thread_set, 1);
             assert!(shared.gateway_waker().drain(), "the supervisor is woken");

@@ -48,9 +48,10 @@ fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Triage> {
         return Ok(Triage::Served);
     }
     stream.set_nonblocking(false)?;
-    Ok(Triage::Serve(match checks {
-        true => ClientClass::Reserved,
-        false => ClientClass::Common,
+    Ok(Triage::Serve(if checks {
+        ClientClass::Reserved
+    } else {
+        ClientClass::Common
     }))
 }
 

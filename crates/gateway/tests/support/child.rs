@@ -20,10 +20,11 @@ pub fn be_a_gateway() {
     let Ok(text) = std::env::var(CONFIG) else {
         return;
     };
-    let text = match text.contains("[sat]") {
-        true => text,
+    let text = if text.contains("[sat]") {
+        text
+    } else {
         // A kernel's control, because loading the BPF ones takes a second or two.
-        false => format!("{text}\n[sat]\ncongestion_control = \"cubic\"\n"),
+        format!("{text}\n[sat]\ncongestion_control = \"cubic\"\n")
     };
     let mut config = Config::parse("child", &text).unwrap();
     if config.control == ControlSocket::Usual {

@@ -210,9 +210,10 @@ impl Stage {
     pub fn split_with(&self, text: &str) -> Running {
         let text = format!("threads = 2\n{text}\n");
         let config = Config::parse("test", &text).unwrap();
-        self.split_by(match config.lan_interfaces.is_empty() {
-            true => config.between("lan0", "sat0"),
-            false => config,
+        self.split_by(if config.lan_interfaces.is_empty() {
+            config.between("lan0", "sat0")
+        } else {
+            config
         })
     }
 
@@ -442,9 +443,10 @@ pub fn exchange((client, server): &mut (TcpStream, TcpStream)) {
 /// The ends of a connection as who begins and who follows; by turns, where all of `[true, false]` is
 /// gone through.
 pub fn in_order<T>((client, server): (T, T), client_first: bool) -> (T, T) {
-    match client_first {
-        true => (client, server),
-        false => (server, client),
+    if client_first {
+        (client, server)
+    } else {
+        (server, client)
     }
 }
 

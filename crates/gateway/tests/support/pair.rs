@@ -110,15 +110,16 @@ impl Pair {
     /// Nothing gets through the link, or everything again.
     pub fn set_link(&self, is_up: bool) {
         let state = if is_up { "up" } else { "down" };
-        let rules = match is_up {
-            true => "delete table inet outage".to_owned(),
-            false => "table inet outage {
+        let rules = if is_up {
+            "delete table inet outage".to_owned()
+        } else {
+            "table inet outage {
                chain input {
                  type filter hook prerouting priority -400; policy accept;
                  iifname sat0 drop
                }
              }"
-            .to_owned(),
+            .to_owned()
         };
         for netns in [&self.near, &self.far] {
             netns.run(|| nft::apply(&rules).expect(state)).unwrap();

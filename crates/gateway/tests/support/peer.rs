@@ -38,9 +38,10 @@ pub struct Peer {
 impl Peer {
     /// A host beside the client, or the server, of `stage`.
     pub fn beside(stage: &Stage, client: bool) -> Self {
-        let (netns, near, own): (&Netns, _, _) = match client {
-            true => (&stage.client, super::Ip::V4.client(), [10, 77, 66, 66]),
-            false => (&stage.server, super::Ip::V4.server(), [10, 77, 67, 67]),
+        let (netns, near, own): (&Netns, _, _) = if client {
+            (&stage.client, super::Ip::V4.client(), [10, 77, 66, 66])
+        } else {
+            (&stage.server, super::Ip::V4.server(), [10, 77, 67, 67])
         };
         let tun = netns.run(|| Tun::open("peer", TunConfig::default()).unwrap());
         let own = Ipv4Addr::from(own);

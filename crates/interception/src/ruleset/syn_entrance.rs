@@ -19,10 +19,7 @@ const SECONDS: u32 = 16;
 /// a key that exists, and the next connection between the same addresses and ports has another number. Without queues
 /// no worker can see that a SYN comes again and has not reached a listener, so that such a SYN passes.
 pub(super) fn sets(seed: u32, queued: bool) -> String {
-    let passes = match queued {
-        true => "",
-        false => "  jump note_passed\n",
-    };
+    let passes = if queued { "" } else { "  jump note_passed\n" };
     let remember = HEADERS.map(|ip| {
         let syn = syn(ip, seed);
         format!("  update @entering {{ {syn} : meta priority }}\n")
@@ -65,9 +62,10 @@ impl Ruleset {
         let foreign = format!("  {any} meta mark & {mask:#x} != {ours:#x} accept\n");
         let rule = |ip| {
             let syn = syn(ip, self.seed);
-            let mark = match self.queued {
-                true => self.deal("mark", ip, self.marks.for_worker(0)),
-                false => format!("meta mark set {:#x}", self.marks.for_any_worker()),
+            let mark = if self.queued {
+                self.deal("mark", ip, self.marks.for_worker(0))
+            } else {
+                format!("meta mark set {:#x}", self.marks.for_any_worker())
             };
             format!("  {SYN} meta priority set {syn} map @entering\n  {holders} {mark}\n")
         };

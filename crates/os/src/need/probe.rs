@@ -41,9 +41,10 @@ pub(super) fn capability(wanted: Capability) -> Found {
 }
 
 pub(super) fn vlan() -> Result<(), String> {
-    match Path::new("/proc/net/vlan/config").exists() {
-        true => Ok(()),
-        false => Err("this kernel has no VLAN interfaces".to_owned()),
+    if Path::new("/proc/net/vlan/config").exists() {
+        Ok(())
+    } else {
+        Err("this kernel has no VLAN interfaces".to_owned())
     }
 }
 

@@ -69,9 +69,10 @@ impl Record {
             return;
         };
         self.failures = self.failures.saturating_add(1);
-        let most = match self.proven {
-            true => wary.failures.saturating_mul(4),
-            false => wary.failures,
+        let most = if self.proven {
+            wary.failures.saturating_mul(4)
+        } else {
+            wary.failures
         };
         self.given_up |= self.failures >= most;
     }
@@ -242,9 +243,10 @@ impl<P: Packet> FlowDirection<P> {
             AckRules::SackAware(rules) => rules.news(state, view, context),
             AckRules::Ns2(_) => {}
         }
-        match self.leave(context.config, context.counters) {
-            true => Verdict::Pass,
-            false => verdict,
+        if self.leave(context.config, context.counters) {
+            Verdict::Pass
+        } else {
+            verdict
         }
     }
 

@@ -118,9 +118,10 @@ impl Legs {
     /// Whether the link to space is out, says who knows.
     pub(super) fn set_link(&mut self, is_up: bool, now: Instant) {
         let space = &mut self.legs[index(Side::Space)].connection;
-        match is_up {
-            true => space.link_restored(now),
-            false => space.link_out(now),
+        if is_up {
+            space.link_restored(now)
+        } else {
+            space.link_out(now)
         }
         self.sends = Side::Ground;
     }

@@ -213,9 +213,10 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        let error = match event.failed() {
-            true => socket::take_error(flow.socket(Side::Far)).err(),
-            false => None,
+        let error = if event.failed() {
+            socket::take_error(flow.socket(Side::Far)).err()
+        } else {
+            None
         };
         match error.map(|error| error.kind()) {
             None => {}

@@ -84,9 +84,10 @@ impl Worker {
         let now = timer::now();
         while let Some((index, until)) = self.pending_resets.due(now) {
             if self.has_pending_reset(index, until) {
-                match now >= until || self.has_delivered(index) {
-                    true => self.drop_flow(index),
-                    false => self.pending_resets.look_again(now, index, until),
+                if now >= until || self.has_delivered(index) {
+                    self.drop_flow(index)
+                } else {
+                    self.pending_resets.look_again(now, index, until)
                 }
             }
         }

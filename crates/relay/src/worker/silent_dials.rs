@@ -90,9 +90,10 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        match syn_queue.table.lose(&syn.ends) {
-            true => self.after_dial(packet, (syn.ends, syn.seq), true, Verdict::Pass),
-            false => self.give(packet, Verdict::Pass),
+        if syn_queue.table.lose(&syn.ends) {
+            self.after_dial(packet, (syn.ends, syn.seq), true, Verdict::Pass)
+        } else {
+            self.give(packet, Verdict::Pass)
         }
     }
 

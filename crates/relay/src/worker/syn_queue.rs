@@ -285,9 +285,10 @@ impl Worker {
         let Some(held) = syn_queue.table.held(index) else {
             return;
         };
-        let error = match event.failed() {
-            true => socket::take_error(&held.far).err(),
-            false => None,
+        let error = if event.failed() {
+            socket::take_error(&held.far).err()
+        } else {
+            None
         };
         let ends = held.ends;
         if error.is_some() && tcp::tell_rest(&held.far).is_err() {

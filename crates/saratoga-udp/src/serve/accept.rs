@@ -122,11 +122,11 @@ impl Server {
                 self.validator.forget(key);
                 request.path.clone()
             }
-            None if self.blind_allowed() => match may_work {
-                true => metadata.entry.path.clone(),
-                // As if it had been lost: who is there sends it again.
-                false => return tracing::debug!(peer = %key.0, "too many put blindly"),
-            },
+            None if self.blind_allowed() && may_work => metadata.entry.path.clone(),
+            // As if it had been lost: who is there sends it again.
+            None if self.blind_allowed() => {
+                return tracing::debug!(peer = %key.0, "too many put blindly");
+            }
             None => return self.refuse_with(key, Code::DENIED, None),
         };
         self.limit_unproven();
@@ -281,12 +281,12 @@ impl Server {
             self.validator.knows(from, timer::now()) && !(deletes && self.config.key.is_some());
         // The answer to a deletion is no longer than the REQUEST, so that it cannot amplify.
         let at_once = deletes && self.config.key.is_none();
-        match known || at_once {
-            _ if !self.endpoint.link().timestamps => {
-                self.admit(request, from, seal, PeerValidation::Proven)
-            }
-            true => self.admit(request, from, seal, PeerValidation::Known),
-            false => self.ask(key, request, seal.as_ref()),
+        if !self.endpoint.link().timestamps {
+            self.admit(request, from, seal, PeerValidation::Proven)
+        } else if known || at_once {
+            self.admit(request, from, seal, PeerValidation::Known)
+        } else {
+            self.ask(key, request, seal.as_ref())
         }
     }
 

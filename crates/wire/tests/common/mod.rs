@@ -163,11 +163,12 @@ pub(crate) fn packet() -> impl Strategy<Value = Packet> {
     });
     (with_ip, prop::collection::vec(any::<u8>(), 0..1500)).prop_map(|((ip, transport), bytes)| {
         // A fragment has no transport header.
-        let transport = match ip.is_fragment() {
-            true => Transport::Other {
+        let transport = if ip.is_fragment() {
+            Transport::Other {
                 protocol: transport.protocol(),
-            },
-            false => transport,
+            }
+        } else {
+            transport
         };
         Packet {
             ip,

@@ -50,9 +50,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let missed: Vec<_> = missed
         .map(|entry| format!("{} of {}", entry.figure, entry.subject))
         .collect();
-    match missed.is_empty() || args.quick {
-        true => Ok(()),
-        false => Err(anyhow!("short of the goal: {}", missed.join(", "))).or_run(),
+    if missed.is_empty() || args.quick {
+        Ok(())
+    } else {
+        Err(anyhow!("short of the goal: {}", missed.join(", "))).or_run()
     }
 }
 

@@ -56,9 +56,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         report.write_json(path)
     })?;
     let missed: Vec<&str> = report.missed().map(|entry| entry.subject).collect();
-    match missed.is_empty() || args.mtu != Options::default().mtu {
-        true => Ok(()),
-        false => Err(anyhow!("below the target against {}", missed.join(", "))).or_run(),
+    if missed.is_empty() || args.mtu != Options::default().mtu {
+        Ok(())
+    } else {
+        Err(anyhow!("below the target against {}", missed.join(", "))).or_run()
     }
 }
 

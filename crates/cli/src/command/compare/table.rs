@@ -9,17 +9,15 @@ pub(crate) fn render(rows: &[Row]) -> String {
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Disabled);
     let timed = rows.iter().any(|row| row.lab.receiver_s.is_some());
-    let times: &[&str] = match timed {
-        true => &["at sender s", "at receiver s"],
-        false => &[],
+    let times: &[&str] = if timed {
+        &["at sender s", "at receiver s"]
+    } else {
+        &[]
     };
     let gateways = rows
         .iter()
         .any(|row| row.lab.local.or(row.simulator.local).is_some());
-    let gateways: &[&str] = match gateways {
-        true => &["by gateways"],
-        false => &[],
-    };
+    let gateways: &[&str] = if gateways { &["by gateways"] } else { &[] };
     let header = [
         "case",
         "flow",
@@ -83,9 +81,10 @@ fn drops(row: &Row) -> String {
         .filter(|(_, lab, simulator)| lab + simulator > 0.0)
         .map(|(link, lab, simulator)| format!("{link} {lab:.1} / {simulator:.1}"))
         .collect();
-    match links.is_empty() {
-        true => "0 / 0".to_owned(),
-        false => links.join(", "),
+    if links.is_empty() {
+        "0 / 0".to_owned()
+    } else {
+        links.join(", ")
     }
 }
 

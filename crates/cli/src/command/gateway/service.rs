@@ -126,10 +126,12 @@ fn succeed(control: &Path, last: &mut Option<Instant>) {
 fn watch(handle: &Handle, interval: Duration) {
     while !handle.is_retired() {
         thread::sleep(interval);
-        match handle.is_alive(interval) {
-            true => notify::tell("WATCHDOG=1"),
-            false if handle.has_stopped() => return,
-            false => tracing::error!("a thread of the gateway does not answer"),
+        if handle.is_alive(interval) {
+            notify::tell("WATCHDOG=1");
+        } else if handle.has_stopped() {
+            return;
+        } else {
+            tracing::error!("a thread of the gateway does not answer");
         }
     }
 }

@@ -40,13 +40,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         status = ask(args)?;
     }
     loop {
-        let text = match args.json {
-            true => status.to_string(),
-            false => page(&status),
+        let text = if args.json {
+            status.to_string()
+        } else {
+            page(&status)
         };
-        let clear = match args.watch && !args.json && std::io::stdout().is_terminal() {
-            true => "\x1b[H\x1b[2J",
-            false => "",
+        let clear = if args.watch && !args.json && std::io::stdout().is_terminal() {
+            "\x1b[H\x1b[2J"
+        } else {
+            ""
         };
         let is_read = terminal::show(&format!("{clear}{text}")).or_run()?;
         if !is_read {

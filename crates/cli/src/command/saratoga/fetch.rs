@@ -57,9 +57,10 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
         let paths = args.paths.iter().filter_map(|path| normal(path).ok());
         once(paths.map(|path| (path.clone(), path.into())).collect()).or_usage()?;
     }
-    let tree = match stdout {
-        true => None,
-        false => Some(Tree::open(&args.to).or_usage()?),
+    let tree = if stdout {
+        None
+    } else {
+        Some(Tree::open(&args.to).or_usage()?)
     };
     let mut fetch = Fetch {
         tree,

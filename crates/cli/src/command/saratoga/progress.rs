@@ -90,11 +90,13 @@ impl Bar {
 /// How far it is, at `rate` octets a second.
 fn line(progress: Progress, rate: f64) -> String {
     let left = progress.known.saturating_sub(progress.done) as f64 / rate;
-    let pace = match progress.waits {
-        true => "waiting for room at the server or here".to_owned(),
+    let pace = if progress.waits {
+        "waiting for room at the server or here".to_owned()
+    } else if rate < 1.0 {
         // While next to nothing arrives, the remaining time cannot be estimated.
-        false if rate < 1.0 => "nothing arrives".to_owned(),
-        false => format!("{:.2} Mbit/s, about {left:.0} s left", rate * 8.0 / 1e6),
+        "nothing arrives".to_owned()
+    } else {
+        format!("{:.2} Mbit/s, about {left:.0} s left", rate * 8.0 / 1e6)
     };
     format!(
         "{}/{} files, {:.1} of {:.1} MB, {pace}",

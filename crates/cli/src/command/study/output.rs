@@ -170,15 +170,14 @@ pub(super) fn statements(statements: &[Judged]) -> String {
     table.set_header(["statement", "model", "ours", "holds", "reference", "holds"]);
     let mut last = "";
     for one in statements {
-        let words = match last == one.statement {
-            true => String::new(),
-            false => {
-                let why = one.why.iter().map(|why| format!("\n→ {why}"));
-                let text = [format!("{}: {} ({})", one.statement, one.text, one.place)];
-                let check = [format!("\ncheck: {}", one.check)];
-                let all: String = text.into_iter().chain(check).chain(why).collect();
-                wrapped(&all, 78)
-            }
+        let words = if last == one.statement {
+            String::new()
+        } else {
+            let why = one.why.iter().map(|why| format!("\n→ {why}"));
+            let text = [format!("{}: {} ({})", one.statement, one.text, one.place)];
+            let check = [format!("\ncheck: {}", one.check)];
+            let all: String = text.into_iter().chain(check).chain(why).collect();
+            wrapped(&all, 78)
         };
         last = &one.statement;
         let figure = |figure: Option<f64>, points: usize| match figure {
@@ -188,9 +187,12 @@ pub(super) fn statements(statements: &[Judged]) -> String {
         let range = one.range.filter(|[low, high]| low < high);
         let range = range.map_or_else(String::new, |ends| {
             // Where something may be nowhere at all.
-            let [low, high] = ends.map(|end| match end.is_finite() {
-                true => number(end, false),
-                false => "∞".to_owned(),
+            let [low, high] = ends.map(|end| {
+                if end.is_finite() {
+                    number(end, false)
+                } else {
+                    "∞".to_owned()
+                }
             });
             format!("\n{low} to {high}")
         });
@@ -244,9 +246,12 @@ pub(super) fn csv(cells: &[Cell]) -> String {
     let mut text = String::from(
         "table,row,column,mean,half,min,max,n,runs,paper,reference,agrees,otherwise,within\n",
     );
-    let field = |value: &str| match value.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", value.replace('"', "\"\"")),
-        false => value.to_owned(),
+    let field = |value: &str| {
+        if value.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", value.replace('"', "\"\""))
+        } else {
+            value.to_owned()
+        }
     };
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     for cell in cells {

@@ -114,16 +114,17 @@ impl<'a> Plane<'a> {
             let capture = Capture::create(path, &common.tun, now);
             driver.capture(capture.with_context(|| cannot_write(path)).or_usage()?);
         }
-        let preset = match common.scps {
-            true => tcp::Config::scps(),
-            false => tcp::Config {
+        let preset = if common.scps {
+            tcp::Config::scps()
+        } else {
+            tcp::Config {
                 dsack: true,
                 frto: true,
                 // Timeouts are as in Linux, because the peers are real hosts and not those of a paper.
                 min_rto: Duration::from_millis(200),
                 rto_variance: Duration::from_millis(200),
                 ..tcp::Config::rfc()
-            },
+            }
         };
         let tcp = Arc::new(tcp::Config {
             congestion: control,
@@ -493,9 +494,10 @@ fn row(time: Duration, stream: &Stream) -> String {
 
 fn write_json(path: &Path, figures: &serde_json::Value) -> Result<(), Failure> {
     let text = format!("{figures:#}\n");
-    let written = match path.as_os_str() == "-" {
-        true => stdout().write_all(text.as_bytes()),
-        false => std::fs::write(path, text),
+    let written = if path.as_os_str() == "-" {
+        stdout().write_all(text.as_bytes())
+    } else {
+        std::fs::write(path, text)
     };
     written.with_context(|| cannot_write(path)).or_run()
 }

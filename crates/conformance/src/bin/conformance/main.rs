@@ -70,15 +70,16 @@ struct Stack {
 
 /// Addresses of documentation (RFC 5737, RFC 3849) for the peer.
 fn addresses(ipv6: bool) -> Addresses {
-    match ipv6 {
-        false => Addresses {
-            local: IpAddr::from([192, 168, 0, 1]),
-            remote: IpAddr::from([192, 0, 2, 1]),
-        },
-        true => Addresses {
+    if ipv6 {
+        Addresses {
             local: IpAddr::from([0xfd00, 0x64, 0, 0, 0, 0, 0, 1]),
             remote: IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
-        },
+        }
+    } else {
+        Addresses {
+            local: IpAddr::from([192, 168, 0, 1]),
+            remote: IpAddr::from([192, 0, 2, 1]),
+        }
     }
 }
 

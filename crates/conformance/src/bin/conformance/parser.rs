@@ -101,9 +101,12 @@ fn time(cursor: &mut Cursor<'_>) -> Parsed<(Time, Option<Time>)> {
     }
     let relative = cursor.take("+");
     let from = seconds(cursor)?;
-    let one = |relative: bool, time: Micros| match relative {
-        true => Time::After(time),
-        false => Time::At(time),
+    let one = |relative: bool, time: Micros| {
+        if relative {
+            Time::After(time)
+        } else {
+            Time::At(time)
+        }
     };
     if cursor.take("~") {
         // A plus before the second time is allowed and changes nothing.
@@ -112,9 +115,10 @@ fn time(cursor: &mut Cursor<'_>) -> Parsed<(Time, Option<Time>)> {
         if to < from {
             return Err(cursor.error("a range of times ends before it begins"));
         }
-        return Ok(match relative {
-            true => (Time::AfterBetween(from, to), None),
-            false => (Time::Between(from, to), None),
+        return Ok(if relative {
+            (Time::AfterBetween(from, to), None)
+        } else {
+            (Time::Between(from, to), None)
         });
     }
     if cursor.take("...") {
@@ -130,12 +134,11 @@ fn seconds(cursor: &mut Cursor<'_>) -> Parsed<Micros> {
     let whole = cursor.digits();
     // Three points are the end of a blocking call, not a fraction.
     let point = cursor.peek() == Some('.') && !cursor.is_next("...");
-    let fraction = match point {
-        true => {
-            cursor.take(".");
-            cursor.digits()
-        }
-        false => "",
+    let fraction = if point {
+        cursor.take(".");
+        cursor.digits()
+    } else {
+        ""
     };
     if whole.is_empty() && fraction.is_empty() {
         return Err(cursor.error("a time is expected, such as `0.1`, `+.05` or `*`"));

@@ -101,9 +101,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
 }
 
 fn expected(arguments: &Arguments) -> Result<Expected> {
-    let name = match arguments.stack.kernel {
-        true => "expected-kernel.txt",
-        false => "expected.txt",
+    let name = if arguments.stack.kernel {
+        "expected-kernel.txt"
+    } else {
+        "expected.txt"
     };
     let beside = arguments.scripts.join(name);
     let file = match &arguments.expected {
@@ -246,9 +247,10 @@ fn finish(mut command: Command) -> Result<Result<(), String>> {
         output.take(8_192).read_to_end(&mut said)?;
         String::from_utf8_lossy(&said).trim().to_owned()
     };
-    Ok(Err(match said.is_empty() {
-        true => status.to_string(),
-        false => said,
+    Ok(Err(if said.is_empty() {
+        status.to_string()
+    } else {
+        said
     }))
 }
 
@@ -260,9 +262,10 @@ struct Copy {
 
 impl Copy {
     fn new(from: &Path) -> Result<Self> {
-        let from = match from.is_file() {
-            true => from.parent().unwrap_or(Path::new(".")),
-            false => from,
+        let from = if from.is_file() {
+            from.parent().unwrap_or(Path::new("."))
+        } else {
+            from
         };
         let copy = Self {
             from: from.to_owned(),
@@ -335,11 +338,10 @@ fn report(arguments: &Arguments, outcomes: &[Outcome], expected: &Expected) -> R
         };
         let all = json!({ "judge": judge, "stack": stack, "counts": counts, "scripts": outcomes });
         let text = serde_json::to_string_pretty(&all)?;
-        match to_stdout {
-            true => writeln!(out, "{text}")?,
-            false => {
-                fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?
-            }
+        if to_stdout {
+            writeln!(out, "{text}")?
+        } else {
+            fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?
         }
     }
     let agrees = counts.agrees() && (strangers.is_empty() || !whole);

@@ -244,12 +244,13 @@ pub(crate) fn judge(call: &Call, outcome: &Outcome) -> Option<String> {
         Expected::Value(value) => value.to_string(),
         Expected::Error(name) => format!("-1 {name}"),
     };
-    match right {
-        false => Some(format!("{}: expected {expected}, got {got}", call.name)),
-        true => outcome
+    if right {
+        outcome
             .complaint
             .as_ref()
-            .map(|what| format!("{}: {what}", call.name)),
+            .map(|what| format!("{}: {what}", call.name))
+    } else {
+        Some(format!("{}: expected {expected}, got {got}", call.name))
     }
 }
 

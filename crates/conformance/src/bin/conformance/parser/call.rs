@@ -100,12 +100,11 @@ fn record(cursor: &mut Cursor<'_>) -> Parsed<Value> {
         }
         ahead.skip_space();
         let named = name.starts_with(|c: char| c.is_ascii_lowercase()) && ahead.take("=");
-        let name = match named {
-            true => {
-                *cursor = ahead;
-                name.to_owned()
-            }
-            false => String::new(),
+        let name = if named {
+            *cursor = ahead;
+            name.to_owned()
+        } else {
+            String::new()
         };
         fields.push((name, value(cursor)?));
         cursor.skip_space();

@@ -88,9 +88,10 @@ impl<'a> Cursor<'a> {
     /// Takes `text` with white space before it, or an error.
     pub(super) fn expect(&mut self, text: &str) -> Result<(), SyntaxError> {
         self.skip_space();
-        match self.take(text) {
-            true => Ok(()),
-            false => Err(self.error(&format!("`{text}` is expected"))),
+        if self.take(text) {
+            Ok(())
+        } else {
+            Err(self.error(&format!("`{text}` is expected")))
         }
     }
 

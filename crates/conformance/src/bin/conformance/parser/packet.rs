@@ -77,9 +77,10 @@ fn ecn(cursor: &mut Cursor<'_>) -> Parsed<Option<u8>> {
 /// `1:1001(1000)`: the first number, and the length.
 fn numbers(cursor: &mut Cursor<'_>) -> Parsed<(u32, u32)> {
     let first: u32 = cursor.number("a sequence number")?;
-    let last = match cursor.take(":") {
-        true => Some(cursor.number::<u32>("the number after the last")?),
-        false => None,
+    let last = if cursor.take(":") {
+        Some(cursor.number::<u32>("the number after the last")?)
+    } else {
+        None
     };
     cursor.expect("(")?;
     let length: u32 = cursor.number("a length")?;
@@ -157,9 +158,10 @@ fn icmp(cursor: &mut Cursor<'_>) -> Parsed<Packet> {
     let Some(&(_, code)) = found else {
         return Err(cursor.error("the code of an unreachable destination is expected"));
     };
-    let mtu = match cursor.take_word("mtu") {
-        true => cursor.number("an MTU")?,
-        false => 0,
+    let mtu = if cursor.take_word("mtu") {
+        cursor.number("an MTU")?
+    } else {
+        0
     };
     cursor.expect("[")?;
     let (seq, length) = numbers(cursor)?;
