@@ -146,8 +146,9 @@ pub fn run(
                 continue;
             };
             for figure in Figure::OVER_TUN {
-                let value = stage.measure(figure, timing, &cancel);
-                let value = value.map_err(|error| stage.explain(figure, error))?;
+                let value = stage
+                    .measure(figure, timing, &cancel)
+                    .map_err(|error| stage.explain(figure, error))?;
                 samples.push(stage.subject(), figure, value);
             }
         }

@@ -91,8 +91,9 @@ impl Control {
     /// A handle to one of its maps.
     pub(crate) fn map(&self, name: &str) -> Result<MapHandle, LoadError> {
         let mut maps = self.object.maps();
-        let map = maps.find(|map| map.name() == name);
-        let map = map.ok_or(LoadError::NoStructOps)?;
+        let map = maps
+            .find(|map| map.name() == name)
+            .ok_or(LoadError::NoStructOps)?;
         MapHandle::try_from(&map).map_err(kernel("opening a map"))
     }
 }

@@ -296,8 +296,11 @@ impl Stack {
                 return Some(packet);
             }
             let sleeper = state.sleeper.and_then(|sleeper| sleeper.until);
-            let due = [state.host.deadline(), sleeper].into_iter().flatten().min();
-            let due = due.filter(|due| *due <= until)?;
+            let due = [state.host.deadline(), sleeper]
+                .into_iter()
+                .flatten()
+                .min()
+                .filter(|due| *due <= until)?;
             state = self.advance(state, due);
         }
     }

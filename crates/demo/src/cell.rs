@@ -295,8 +295,8 @@ mod tests {
                 let rmem = read.hosts["terminal"].tcp.receive_buffer;
                 assert_eq!(rmem.max == Bytes(6_291_456), cell.variant.stock_buffers);
                 if let Some(split) = split {
-                    let config = split.written().to_string();
-                    let config = bentpipe_gateway_config::Config::parse("split", &config).unwrap();
+                    let text = split.written().to_string();
+                    let config = bentpipe_gateway_config::Config::parse("split", &text).unwrap();
                     assert_eq!(config.sat.congestion.as_deref(), Some(cell.variant.cc));
                     assert_eq!(config.sat.link.rate.is_some(), cell.variant.cc != "cubic");
                 }

@@ -66,10 +66,11 @@ impl Contrast {
             Some(pause) => format!(" ({})", paused(pause)),
             None => String::new(),
         };
-        let bulk = self.of(key, Measure::Bulk);
-        let bulk = bulk.map_or("failed".into(), |(_, run)| {
-            format!("{:.2} Mb/s{}", run.goodput_mbps, mark(run))
-        });
+        let bulk = self
+            .of(key, Measure::Bulk)
+            .map_or("failed".into(), |(_, run)| {
+                format!("{:.2} Mb/s{}", run.goodput_mbps, mark(run))
+            });
         let small = self.of(key, Measure::Small).and_then(|(_, run)| {
             let seconds = run.completion_s?;
             Some(format!(", 100 kB in {seconds:.1} s{}", mark(run)))
@@ -135,17 +136,17 @@ mod tests {
         let mut contrast = Contrast::default();
         let groups = groups(&Selection::default());
         for cell in &groups[0] {
-            let event = match cell.variant.key {
+            let ended = match cell.variant.key {
                 "e2e-cubic" => outcome(cell, Ok(0.3), None),
                 _ => outcome(cell, Ok(9.0), Some(92.4)),
             };
-            let event = match event.result.as_ref() {
+            let shown = match ended.result.as_ref() {
                 Ok(figures) if figures.host_paused_ms.is_some() => {
                     contrast.hear(&Event::Again(cell, "late", Some(figures)))
                 }
-                _ => contrast.hear(&Event::Ended(&event)),
+                _ => contrast.hear(&Event::Ended(&ended)),
             };
-            assert_eq!(event, None);
+            assert_eq!(shown, None);
         }
         let text = contrast.hear(&Event::Group).unwrap();
         let ours = text.lines().nth(2).unwrap();

@@ -233,11 +233,12 @@ impl<M: Machine<Packet = Frame, Port = End>> Bridge<M> {
     fn receive(&mut self, end: End, event: &mut impl FnMut(M::Event)) -> Result<(), DriverError> {
         let at = end.index();
         for _ in 0..CALLS {
-            let come = self.sockets[at].receive();
-            let come = come.map_err(|source| DriverError::Gone {
-                name: self.names[at].clone(),
-                source,
-            })?;
+            let come = self.sockets[at]
+                .receive()
+                .map_err(|source| DriverError::Gone {
+                    name: self.names[at].clone(),
+                    source,
+                })?;
             let frames: Vec<Frame> = self.sockets[at].frames().flat_map(read).collect();
             for frame in frames {
                 self.counters.received += 1;

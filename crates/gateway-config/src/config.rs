@@ -304,8 +304,10 @@ impl Config {
 
     /// The names of the legs that SCPS-TP carries.
     pub fn carried_names(&self) -> Vec<&str> {
-        let variants = self.profiles.iter();
-        let variants = variants.map(|profile| (profile.name.as_str(), &profile.leg));
+        let variants = self
+            .profiles
+            .iter()
+            .map(|profile| (profile.name.as_str(), &profile.leg));
         let legs = [(LegId::Sat.name(), &self.sat)].into_iter().chain(variants);
         legs.filter(|(_, leg)| leg.carrier == Carrier::Scps)
             .map(|(name, _)| name)

@@ -138,8 +138,11 @@ impl Policy {
         let ip = if v4 { "ip" } else { "ip6" };
         let mut rule = String::new();
         if !self.interfaces.is_empty() || !self.vlans.is_empty() {
-            let by = interfaces.iter().filter(|by| self.includes(by));
-            let by: Vec<String> = by.map(|by| format!("\"{}\"", by.name)).collect();
+            let by: Vec<String> = interfaces
+                .iter()
+                .filter(|by| self.includes(by))
+                .map(|by| format!("\"{}\"", by.name))
+                .collect();
             if by.is_empty() {
                 return None;
             }
@@ -152,11 +155,13 @@ impl Policy {
                 .map(Prefix::to_string);
             put_set(&mut rule, &format!("{ip} {key}"), list);
         }
-        let ports = self.ports.iter();
-        let ports = ports.map(|ports| match (ports.start(), ports.end()) {
-            (first, last) if first == last => first.to_string(),
-            (first, last) => format!("{first}-{last}"),
-        });
+        let ports = self
+            .ports
+            .iter()
+            .map(|ports| match (ports.start(), ports.end()) {
+                (first, last) if first == last => first.to_string(),
+                (first, last) => format!("{first}-{last}"),
+            });
         put_set(&mut rule, "tcp dport", ports);
         if let Some(dscp) = self.dscp {
             // Writing to a String cannot fail.

@@ -93,8 +93,8 @@ pub(crate) fn overlaps(policies: &[Policy]) -> Vec<ConfigWarning<'_>> {
         before.push(later);
     }
     if shadowed + crosses > found.len() {
-        let told = |warning: &&ConfigWarning<'_>| matches!(warning, ConfigWarning::Shadowed(..));
-        let told = found.iter().filter(told).count();
+        let shadows = |warning: &&ConfigWarning<'_>| matches!(warning, ConfigWarning::Shadowed(..));
+        let told = found.iter().filter(shadows).count();
         let (shadowed, crosses) = (shadowed - told, crosses - (found.len() - told));
         found.push(ConfigWarning::More(shadowed, crosses));
     }

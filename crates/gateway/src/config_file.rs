@@ -29,11 +29,12 @@ pub enum ConfigError {
 /// See [`ConfigError`].
 pub fn load(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
     let path = path.as_ref();
-    let text = File::open(path).and_then(read_text);
-    let text = text.map_err(|source| ConfigError::Unreadable {
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = File::open(path)
+        .and_then(read_text)
+        .map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
     Ok(Config::parse(&path.display().to_string(), &text)?)
 }
 

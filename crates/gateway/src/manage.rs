@@ -251,8 +251,8 @@ fn control(
         (CLIENTS, protocol::BUSY),
         triage,
         serve,
-    );
-    let slots = slots.map_err(ManageError::Thread)?;
+    )
+    .map_err(ManageError::Thread)?;
     if is_predecessors {
         retire(path)?;
     }

@@ -51,8 +51,9 @@ impl Host {
         if crate::input::belongs_to_nobody(to.ip()) || to.port() == 0 {
             return Err(ConnectError::NoHost(to));
         }
-        let local = self.source(from.ip(), to.ip());
-        let local = local.ok_or(ConnectError::NoAddress(to.ip()))?;
+        let local = self
+            .source(from.ip(), to.ip())
+            .ok_or(ConnectError::NoAddress(to.ip()))?;
         let (table, time_waits) = (&self.table, &self.time_waits);
         let free = |port| {
             let tuple = Tuple {

@@ -51,8 +51,9 @@ pub(crate) fn answer(
     let hash = hash(secret, tuple, syn.seq, period, size);
     let iss = Seq((period as u32 & 31) << 27 | (size as u32) << 24 | hash);
     let stamped = config.timestamps && syn.timestamps.is_some();
-    let scale = offered.and_then(|options| options.window_scale);
-    let scale = scale.filter(|_| stamped && config.window_scaling);
+    let scale = offered
+        .and_then(|options| options.window_scale)
+        .filter(|_| stamped && config.window_scaling);
     let sack = offered.is_some_and(|options| options.sack_permitted);
     let sack = stamped && sack && config.sack_blocks > 0;
     let agreed = u32::from(scale.map_or(NO_SCALE, |scale| scale.min(14)));
@@ -111,8 +112,9 @@ pub(crate) fn check(
     }
     let stamps = ack.timestamps.filter(|_| config.timestamps);
     let agreed = stamps.map(|stamps| stamps.echo);
-    let scale = agreed.map(|agreed| (agreed & 15) as u8);
-    let scale = scale.filter(|scale| *scale != NO_SCALE && config.window_scaling);
+    let scale = agreed
+        .map(|agreed| (agreed & 15) as u8)
+        .filter(|scale| *scale != NO_SCALE && config.window_scaling);
     let scaled = u64::from(ack.window) << scale.unwrap_or(0);
     Some(Takeover {
         iss,
@@ -185,8 +187,8 @@ mod tests {
             let now = Instant::from_nanos(at);
             let answer = answer(&secret, &tuple(), &syn, &config, now);
             let ack = reply(&syn, &answer);
-            let found = check(&secret, &tuple(), &ack, &config, now.plus_nanos(later));
-            let found = found.expect("a cookie of ours");
+            let then = now.plus_nanos(later);
+            let found = check(&secret, &tuple(), &ack, &config, then).expect("a cookie of ours");
             prop_assert_eq!((found.irs, found.iss), (syn.seq, answer.seq));
             prop_assert!(found.mss <= mss.max(536));
             prop_assert_eq!(found.scales.map(|(_, peer)| peer), scale);
@@ -241,8 +243,8 @@ mod tests {
             &reply(&syn, &answer),
             &config,
             Instant::ZERO,
-        );
-        let found = found.expect("a cookie of ours");
+        )
+        .expect("a cookie of ours");
         assert_eq!(
             (found.scales, found.sack, found.clocks),
             (None, false, None)

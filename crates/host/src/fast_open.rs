@@ -128,8 +128,8 @@ impl ServerCookies {
             let oldest = self
                 .0
                 .iter()
-                .min_by_key(|(ends, server)| (server.learnt, **ends));
-            let oldest = oldest.map(|(ends, _)| *ends);
+                .min_by_key(|(ends, server)| (server.learnt, **ends))
+                .map(|(ends, _)| *ends);
             oldest.and_then(|oldest| self.0.remove(&oldest));
         }
         self.0.entry(ends).or_insert(Server {
@@ -201,8 +201,9 @@ impl Host {
         }
         let period = period(now);
         let current = cookie(&self.secret, tuple, period);
-        let previous = period.checked_sub(1);
-        let previous = previous.and_then(|period| cookie(&self.secret, tuple, period));
+        let previous = period
+            .checked_sub(1)
+            .and_then(|period| cookie(&self.secret, tuple, period));
         let given = match offered {
             FastOpenOption::Request => None,
             FastOpenOption::Cookie(given) => Some(given),

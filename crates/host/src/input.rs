@@ -118,11 +118,11 @@ impl Host {
 
     /// Who listens at `local`, by that very address or by all.
     fn listener(&self, local: SocketAddr) -> Option<ListenerId> {
-        let any = match local.ip() {
+        let unspecified = match local.ip() {
             IpAddr::V4(_) => IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
         };
-        let any = SocketAddr::new(any, local.port());
+        let any = SocketAddr::new(unspecified, local.port());
         let found = self.listening.get(&local);
         found.or_else(|| self.listening.get(&any)).copied()
     }

@@ -102,8 +102,11 @@ impl PathMtus {
         }
         if self.paths.len() >= PATHS {
             // The oldest knowledge gives way.
-            let oldest = self.paths.iter().min_by_key(|(ip, (_, at))| (*at, **ip));
-            let oldest = oldest.map(|(ip, _)| *ip);
+            let oldest = self
+                .paths
+                .iter()
+                .min_by_key(|(ip, (_, at))| (*at, **ip))
+                .map(|(ip, _)| *ip);
             oldest.and_then(|oldest| self.paths.remove(&oldest));
         }
         self.paths.insert(remote, (to, now));

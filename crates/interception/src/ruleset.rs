@@ -173,8 +173,10 @@ impl Ruleset {
 
     /// Their names, with commas.
     fn names(&self, leg: LegId) -> String {
-        let names = self.interfaces[leg as usize].iter();
-        let names: Vec<_> = names.map(|one| format!("\"{}\"", one.name)).collect();
+        let names: Vec<_> = self.interfaces[leg as usize]
+            .iter()
+            .map(|one| format!("\"{}\"", one.name))
+            .collect();
         names.join(", ")
     }
 
@@ -268,8 +270,8 @@ chain after {{
                 self.to_listeners(addresses, &entrance, &deliver)
             })
             .collect();
-        let again = format!("{SYN} socket transparent 1");
-        let again = self.to_listeners(&self.decoy, &again, "jump unmarked");
+        let has_socket = format!("{SYN} socket transparent 1");
+        let again = self.to_listeners(&self.decoy, &has_socket, "jump unmarked");
         let errors = self.icmp_errors(&deliver);
         let [lead, lead_late] = ["errors", "late_errors"].map(Self::lead_errors);
         let (answered, to_answered) = (self.answered([&foreign, &stands]), self.to_answered());

@@ -75,8 +75,9 @@ impl TableThread {
             unresponsive: false,
             nat,
         };
-        let thread = std::thread::Builder::new().name("table".to_owned());
-        let thread = thread.spawn(move || table_loop.run());
+        let thread = std::thread::Builder::new()
+            .name("table".to_owned())
+            .spawn(move || table_loop.run());
         Ok(Self {
             requests: Some(requests),
             request_waker,

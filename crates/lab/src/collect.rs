@@ -89,8 +89,9 @@ fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Mean {
 
 /// What a program's flow uses: the control of its route, or Saratoga's own.
 fn own_control(scenario: &Scenario, flow: &Flow) -> String {
-    let control = scenario.sender_control(flow);
-    let control = control.unwrap_or_else(|| flow.saratoga_control());
+    let control = scenario
+        .sender_control(flow)
+        .unwrap_or_else(|| flow.saratoga_control());
     control.to_owned()
 }
 
@@ -177,10 +178,16 @@ struct SampledFlow {
 
 impl SampledFlow {
     fn all(&self, ended: &FinishedFlow, looks: &[&Look]) -> Vec<Sample> {
-        let received = ended.received.series.iter();
-        let received = received.map(|(at, bytes)| self.one(Point::Receiver, *at, *bytes, None));
-        let sent = ended.sent.series.iter();
-        let sent = sent.map(|(at, info)| self.tcp(Point::Sender, *at, *info));
+        let received = ended
+            .received
+            .series
+            .iter()
+            .map(|(at, bytes)| self.one(Point::Receiver, *at, *bytes, None));
+        let sent = ended
+            .sent
+            .series
+            .iter()
+            .map(|(at, info)| self.tcp(Point::Sender, *at, *info));
         let legs = looks.iter();
         let legs =
             legs.map(|look| self.tcp(Point::Gateway(look.gateway.clone()), look.at, look.info));

@@ -178,8 +178,9 @@ impl Sockets {
             }
         };
         let listener = acceptor.socket(plan, true).map_err(error("listen"))?;
-        let dialler = opener.socket(plan, false);
-        let dialler = dialler.map_err(error("make the socket that connects"))?;
+        let dialler = opener
+            .socket(plan, false)
+            .map_err(error("make the socket that connects"))?;
         Ok(Self {
             name: flow.name.clone(),
             opener: dialler,

@@ -91,8 +91,10 @@ pub(crate) fn prepare(out: &Path) -> Result<fs::File, LabError> {
 
 /// Whether `manifest` is one that [`write()`] has written.
 fn is_of_a_run(manifest: &Path) -> bool {
-    let manifest = fs::File::open(manifest).and_then(read_whole).ok();
-    let manifest = manifest.and_then(|octets| serde_json::from_slice::<Value>(&octets).ok());
+    let manifest = fs::File::open(manifest)
+        .and_then(read_whole)
+        .ok()
+        .and_then(|octets| serde_json::from_slice::<Value>(&octets).ok());
     let is_there = |manifest: &Value| {
         ["kernel", "settings", "emulators"]
             .iter()
@@ -130,8 +132,9 @@ pub(crate) fn write(out: &Path, scenario: &Scenario, result: &RunResult) -> Resu
         .map_err(|e| error(&out.join("scenario.toml"), e))?;
     let traffic = scenario.traffic.as_ref();
     if let Some((traffic, file)) = traffic.and_then(|traffic| Some((traffic, traffic.file()?))) {
-        let profile = traffic.profile(scenario.seed);
-        let profile = profile.map_err(|UnreadProfile(file)| LabError::Profile(file))?;
+        let profile = traffic
+            .profile(scenario.seed)
+            .map_err(|UnreadProfile(file)| LabError::Profile(file))?;
         let path = out.join(file);
         fs::write(&path, profile.to_string()).map_err(|e| error(&path, e))?;
     }
@@ -168,8 +171,10 @@ pub(crate) fn write(out: &Path, scenario: &Scenario, result: &RunResult) -> Resu
 fn tables(out: &Path, prefix: &str, measured: &Measured) -> Result<(), LabError> {
     let flows = measured.flows.iter().map(FlowRow::from);
     csv(&out.join(format!("{prefix}flows.csv")), flows)?;
-    let samples = measured.samples.iter();
-    let samples = samples.map(|sample| SampleRow::new(sample, &measured.flows[sample.flow].name));
+    let samples = measured
+        .samples
+        .iter()
+        .map(|sample| SampleRow::new(sample, &measured.flows[sample.flow].name));
     csv(&out.join(format!("{prefix}samples.csv")), samples)
 }
 

@@ -166,8 +166,12 @@ impl GatewayProcess {
 
     /// What it counted so far; nothing if it does not say.
     fn counters(&mut self) -> BTreeMap<String, u64> {
-        let stderr_tail = self.status.stderr(Stdio::null()).output().ok();
-        let stderr_tail = stderr_tail.filter(|stderr_tail| stderr_tail.status.success());
+        let stderr_tail = self
+            .status
+            .stderr(Stdio::null())
+            .output()
+            .ok()
+            .filter(|stderr_tail| stderr_tail.status.success());
         let status = stderr_tail
             .and_then(|stderr_tail| serde_json::from_slice::<Status>(&stderr_tail.stdout).ok());
         status.map_or_else(BTreeMap::new, |status| status.counters)

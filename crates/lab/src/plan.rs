@@ -66,12 +66,16 @@ impl Plan {
             topology: Topology::new(scenario),
             addresses: Addresses::new(scenario),
         };
-        let flows = scenario.flows.iter().enumerate();
-        let flows = flows
+        let flows = scenario
+            .flows
+            .iter()
+            .enumerate()
             .map(|(index, flow)| planner.flow(flow, accepted_port(index)))
             .collect::<Result<_, _>>()?;
-        let traffic = scenario.traffic.as_ref();
-        let traffic = traffic.map(|traffic| planner.traffic(traffic));
+        let traffic = scenario
+            .traffic
+            .as_ref()
+            .map(|traffic| planner.traffic(traffic));
         Ok(Self {
             nodes: planner.nodes(),
             flows,
@@ -127,10 +131,12 @@ impl Planner<'_> {
         let hosts = hosts
             .iter()
             .map(|(name, host)| (name, false, host.tcp.clone()));
-        let routers = routers.keys();
-        let routers = routers.map(|name| (name, true, TcpSettings::default()));
-        let gateways = gateways.iter();
-        let gateways = gateways.map(|(name, gateway)| (name, true, gateway.tcp.clone()));
+        let routers = routers
+            .keys()
+            .map(|name| (name, true, TcpSettings::default()));
+        let gateways = gateways
+            .iter()
+            .map(|(name, gateway)| (name, true, gateway.tcp.clone()));
         let nodes = hosts.chain(routers).chain(gateways);
         nodes
             .map(|(name, forwards, tcp)| {
@@ -216,8 +222,9 @@ impl Planner<'_> {
         let ways = dialled.zip(topology.path(&flow.from, &flow.to));
         let no_path = || LabError::NoPath(flow.name.clone());
         let (dialled, there) = ways.ok_or_else(no_path)?;
-        let round_trip = topology.round_trip(&flow.from, &flow.to);
-        let round_trip = round_trip.ok_or_else(no_path)?;
+        let round_trip = topology
+            .round_trip(&flow.from, &flow.to)
+            .ok_or_else(no_path)?;
         let [_, asked] = self.addresses.ends(&dialled);
         Ok(FlowPlan {
             to: SocketAddr::new(asked, port),

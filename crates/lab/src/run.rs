@@ -163,8 +163,9 @@ impl Run<'_> {
         let links = reports(emulators)?;
         let unfit = unfit(&links);
         let gateways = ended(gateways);
-        let said = gateways.iter();
-        let said = said.map(|(name, ended)| (name.clone(), ended.stderr_tail.clone()));
+        let said = gateways
+            .iter()
+            .map(|(name, ended)| (name.clone(), ended.stderr_tail.clone()));
         let manifest = Manifest {
             scenario: text,
             name: self.scenario.name.clone(),
@@ -224,11 +225,14 @@ impl Run<'_> {
             }
             let mut params = LinkParams::default();
             bottleneck.tell(&mut params);
-            let mark = self.options.controls.mark(&params);
-            let mark = mark.map_err(|source| LabError::Mark {
-                flow: flow.name.clone(),
-                source,
-            })?;
+            let mark = self
+                .options
+                .controls
+                .mark(&params)
+                .map_err(|source| LabError::Mark {
+                    flow: flow.name.clone(),
+                    source,
+                })?;
             marks.insert(bottleneck.clone(), mark);
         }
         Ok(marks)

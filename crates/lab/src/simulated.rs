@@ -7,8 +7,11 @@ use bentpipe_scenario::{Amount, FlowKind, Scenario};
 
 /// Refuses what the lab cannot do.
 pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
-    let peps = scenario.peps.iter().filter(|(_, pep)| pep.enabled);
-    let mut peps = peps.map(|(name, _)| format!("the PEP `{name}`"));
+    let mut peps = scenario
+        .peps
+        .iter()
+        .filter(|(_, pep)| pep.enabled)
+        .map(|(name, _)| format!("the PEP `{name}`"));
     let mut legs = scenario.gateways.iter().filter_map(|(name, gateway)| {
         let key = gateway.splits()?.config().simulated_key()?;
         Some(format!("`{key}` as it stands in [gateways.{name}.split]"))
@@ -22,8 +25,9 @@ pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
         };
         Some(format!("{what} of flow `{}`", flow.name))
     });
-    let traffic = scenario.traffic.iter();
-    let mut traffic = traffic
+    let mut traffic = scenario
+        .traffic
+        .iter()
         .filter_map(|traffic| traffic.variant.as_ref())
         .map(|variant| format!("the variant `{variant}` of the traffic"));
     match peps

@@ -33,8 +33,9 @@ pub(crate) fn profile(scenario: &Scenario) -> Result<Option<Profile>, LabError> 
     let Some(traffic) = &scenario.traffic else {
         return Ok(None);
     };
-    let profile = traffic.profile(scenario.seed);
-    let profile = profile.map_err(|UnreadProfile(file)| LabError::Profile(file))?;
+    let profile = traffic
+        .profile(scenario.seed)
+        .map_err(|UnreadProfile(file)| LabError::Profile(file))?;
     match profile.transfers.len() {
         flows if flows > MOST_FLOWS => Err(LabError::Traffic {
             flows,
@@ -142,8 +143,9 @@ impl Running {
     pub(crate) fn join(self) -> Result<Traffic, LabError> {
         let mut whole = Traffic::default();
         for thread in self.threads {
-            let joined = thread.join();
-            let joined = joined.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+            let joined = thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
             whole += joined.map_err(error("go on"))?;
         }
         Ok(whole)

@@ -52,9 +52,11 @@ pub(crate) fn of_limit(flows: &[&Flow]) -> Option<f64> {
 
 /// The mean of the flows that have a smoothed round-trip time.
 pub(crate) fn queueing(flows: &[&Flow]) -> Option<f64> {
-    let excess = |flow: &&Flow| Some(flow.srtt?.saturating_sub(flow.round_trip));
-    let excess = flows.iter().filter_map(excess);
-    let excess: Mean = excess.map(|time| 1e3 * time.as_secs_f64()).collect();
+    let excess: Mean = flows
+        .iter()
+        .filter_map(|flow| Some(flow.srtt?.saturating_sub(flow.round_trip)))
+        .map(|time| 1e3 * time.as_secs_f64())
+        .collect();
     excess.value()
 }
 
@@ -63,8 +65,11 @@ pub(crate) fn mean_queueing(flows: &[&Flow]) -> Option<f64> {
 }
 
 pub(crate) fn srtt(flows: &[&Flow]) -> Option<f64> {
-    let times = flows.iter().filter_map(|flow| flow.srtt);
-    let times: Mean = times.map(|time| 1e3 * time.as_secs_f64()).collect();
+    let times: Mean = flows
+        .iter()
+        .filter_map(|flow| flow.srtt)
+        .map(|time| 1e3 * time.as_secs_f64())
+        .collect();
     times.value()
 }
 

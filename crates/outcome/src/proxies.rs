@@ -8,8 +8,11 @@ pub(crate) type Chosen<'c> = &'c dyn Fn(&str) -> bool;
 /// What a splitting gateway's TCP retransmitted towards the receivers, and what a Snoop agent sent again from its cache,
 /// upon acknowledgements and by its timer.
 pub(crate) fn local(run: &Run, chosen: Chosen<'_>) -> Option<f64> {
-    let legs = run.flows.iter().flat_map(|flow| &flow.gateways);
-    let legs = legs.filter(|leg| chosen(&leg.gateway));
+    let legs = run
+        .flows
+        .iter()
+        .flat_map(|flow| &flow.gateways)
+        .filter(|leg| chosen(&leg.gateway));
     let legs = sum(legs.map(|leg| leg.segments_again));
     let agents = ["retransmitted", "timeouts"].map(|name| counted(run, chosen, name));
     agents.into_iter().chain([legs]).flatten().reduce(add)

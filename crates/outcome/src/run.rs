@@ -216,10 +216,14 @@ impl Flow {
     /// The share of payload that was retransmitted, for each TCP that sent this flow's data on its way: the source, as
     /// `None`, and gateways by name. A TCP that sent nothing is left out.
     pub fn retransmitted(&self) -> impl Iterator<Item = (Option<&str>, f64)> {
-        let gateways = self.gateways.iter();
-        let gateways = gateways.map(|leg| (Some(leg.gateway.as_str()), leg.sent, leg.sent_again));
-        let source = self.sent.zip(self.sent_again);
-        let source = source.map(|(sent, again)| (None, sent, again));
+        let gateways = self
+            .gateways
+            .iter()
+            .map(|leg| (Some(leg.gateway.as_str()), leg.sent, leg.sent_again));
+        let source = self
+            .sent
+            .zip(self.sent_again)
+            .map(|(sent, again)| (None, sent, again));
         let all = source.into_iter().chain(gateways);
         all.filter(|(_, sent, _)| sent.0 > 0)
             .map(|(by, sent, again)| (by, again.0 as f64 / sent.0 as f64))

@@ -75,8 +75,12 @@ mod tests {
         let control = |leg: &bentpipe_gateway_config::Leg| leg.congestion.clone();
         assert_eq!(control(&split.config.lan).as_deref(), Some("bbr"));
         assert_eq!(control(&split.config.sat).as_deref(), Some("bentpipe_rate"));
-        let profiles = split.config.profiles.iter();
-        let profiles: Vec<_> = profiles.map(|it| control(&it.leg)).collect();
+        let profiles: Vec<_> = split
+            .config
+            .profiles
+            .iter()
+            .map(|it| control(&it.leg))
+            .collect();
         assert_eq!(profiles, [Some("bbr".to_owned()), Some("reno".to_owned())]);
         // Which a real gateway reads off the keys in the same way.
         let again = Config::parse("hub.toml", &split.keys.to_string()).expect("it is right");

@@ -313,8 +313,8 @@ fn decades(low: f64, high: f64) -> Vec<f64> {
 fn round(low: f64, high: f64) -> Vec<f64> {
     let raw = (high - low) / 6.0;
     let power = 10f64.powf(raw.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    let step = step
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|step| step * power)
         .into_iter()
         .find(|step| *step >= raw * 0.999)
         .unwrap_or(power * 10.0);

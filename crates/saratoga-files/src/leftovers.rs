@@ -39,8 +39,10 @@ const DEEPEST: usize = 256;
 /// # Errors
 /// A tree that cannot be read at all. What cannot be read in it stays.
 fn remove(tree: &Tree, before: SystemTime) -> io::Result<usize> {
-    let before = before.duration_since(SystemTime::UNIX_EPOCH).ok();
-    let before = before.map_or(0, |since| since.as_secs() as i64);
+    let before = before
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()
+        .map_or(0, |since| since.as_secs() as i64);
     let mut removed = 0;
     look(
         tree.root().try_clone_to_owned()?,

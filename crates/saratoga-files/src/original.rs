@@ -69,8 +69,9 @@ impl Original {
     /// `file`, as which `local` was opened.
     pub fn at(local: &LocalFile, file: File, was: Metadata) -> Result<Self, Error> {
         let path = local.path().display().to_string();
-        let place = local.place();
-        let place = place.map_err(|error| Error::file("open the directory of", &*path)(error))?;
+        let place = local
+            .place()
+            .map_err(|error| Error::file("open the directory of", &*path)(error))?;
         let Some((folder, name)) = place else {
             let why = "has no name";
             return Err(Error::Kept { path, why });

@@ -171,8 +171,10 @@ impl Source {
         else {
             return None;
         };
-        let known = late.as_mut()?.checksum(file, was.len(), sent)?;
-        let known = known.map_err(Error::file("sum up", path));
+        let known = late
+            .as_mut()?
+            .checksum(file, was.len(), sent)?
+            .map_err(Error::file("sum up", path));
         // The sum is of what was read, which may be a bit of both.
         Some(known.and_then(|known| unchanged(file, was, path).map(|()| known)))
     }

@@ -48,8 +48,9 @@ impl Key {
     /// A file that cannot be read, or is too short.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let octets = File::open(path).and_then(read_whole);
-        let octets = octets.map_err(Error::file("read the key", name.clone()))?;
+        let octets = File::open(path)
+            .and_then(read_whole)
+            .map_err(Error::file("read the key", name.clone()))?;
         let key = octets.trim_ascii().to_vec();
         if key.len() < 16 {
             let short = "it has less than 16 octets; make one with `openssl rand -hex 32`";

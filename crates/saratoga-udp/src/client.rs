@@ -479,8 +479,8 @@ impl Client {
                         None => outgoing,
                     }))
                 };
-                let prepared = spawn("prepare", prepare);
-                let prepared = prepared.map_err(Error::file("prepare", job.remote()))?;
+                let prepared =
+                    spawn("prepare", prepare).map_err(Error::file("prepare", job.remote()))?;
                 // The session waits for a thread of its own side, not for the peer.
                 Work::Preparing(Preparing::new(prepared, Duration::MAX))
             }
@@ -489,8 +489,8 @@ impl Client {
                 remote,
                 ..
             } => {
-                let source = Source::stdin(spool()?);
-                let source = source.map_err(Error::file("read", "standard input"))?;
+                let source =
+                    Source::stdin(spool()?).map_err(Error::file("read", "standard input"))?;
                 let blind = request.is_none();
                 let mut config =
                     Endpoint::sending(link, stream(remote, id), request, self.server, sealed);

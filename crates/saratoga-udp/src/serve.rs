@@ -286,8 +286,7 @@ impl Server {
         let work = if late {
             Work::Sending(prepare(&Cancel::default())?)
         } else {
-            let prepared = spawn("checksum", prepare);
-            let prepared = prepared.map_err(Error::file("prepare", &*path))?;
+            let prepared = spawn("checksum", prepare).map_err(Error::file("prepare", &*path))?;
             Work::Preparing(Preparing::new(prepared, self.endpoint.link().silence))
         };
         self.start(request, from, path, work, seal, validation);

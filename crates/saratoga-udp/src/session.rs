@@ -352,8 +352,10 @@ impl Session {
 
     /// The end, if it has come.
     pub(crate) fn timeout(&mut self, now: Instant) -> Option<Result<Vec<u8>, Error>> {
-        let unsealed = self.doubtful().filter(|doubtful| !doubtful.sealed);
-        let unsealed = unsealed.map(|doubtful| doubtful.refusal.code);
+        let unsealed = self
+            .doubtful()
+            .filter(|doubtful| !doubtful.sealed)
+            .map(|doubtful| doubtful.refusal.code);
         if let Some(doubtful) = self.doubtful()
             && doubtful.until <= now
         {

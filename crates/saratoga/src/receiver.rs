@@ -222,8 +222,11 @@ impl Receiver {
         let Ok(size) = size else {
             return self.refuse(Code::TOO_LONG);
         };
-        let kept = self.config.kept.take();
-        let kept = kept.filter(|kept| !streams && same_content(&kept.metadata, &metadata));
+        let kept = self
+            .config
+            .kept
+            .take()
+            .filter(|kept| !streams && same_content(&kept.metadata, &metadata));
         let resumed = kept.is_some();
         // DATA that came before METADATA counts, unless METADATA announces something else.
         if self.metadata.is_some() || resumed {

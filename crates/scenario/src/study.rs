@@ -255,8 +255,11 @@ impl Study {
                 let some = block.get(&at);
                 some.is_none_or(|some| some.contains(label))
             };
-            let values = (0..axis.len()).zip(axis.labels()).filter(admitted);
-            let values: Vec<u64> = values.map(|(value, _)| value).collect();
+            let values: Vec<u64> = (0..axis.len())
+                .zip(axis.labels())
+                .filter(admitted)
+                .map(|(value, _)| value)
+                .collect();
             let longer = numbers.iter().flat_map(|number| {
                 let first = number * axis.len();
                 values.iter().map(move |value| first + value)

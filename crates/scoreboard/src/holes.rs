@@ -59,8 +59,11 @@ impl Scoreboard {
     /// Marks the segments as lost that were sent again before `heard` and whose `embargo` has passed at `now`; returns how
     /// many.
     pub fn lose_late(&mut self, embargo: Embargo, heard: Instant, now: Instant) -> u32 {
-        let late = self.resent.iter().flat_map(Resent::iter);
-        let late = late.take_while(|(at, _)| *at < heard && *at + embargo.0 <= now);
+        let late = self
+            .resent
+            .iter()
+            .flat_map(Resent::iter)
+            .take_while(|(at, _)| *at < heard && *at + embargo.0 <= now);
         let ends: Vec<u64> = late.map(|(_, end)| end).collect();
         // A segment ends there, and so holds the byte before.
         let lose = |end: u64| self.lose(end - 1, end, Some(embargo), now);

@@ -11,13 +11,18 @@ pub(crate) fn flows(scenario: &Scenario, seed: u64) -> Result<Vec<Flow>, SimErro
     let Some(traffic) = &scenario.traffic else {
         return Ok(flows);
     };
-    let transfers = traffic.profile(seed).map_err(unread)?.transfers;
-    let transfers = transfers.iter();
-    flows.extend(transfers.enumerate().map(|(index, transfer)| Flow {
-        start: transfer.start,
-        amount: Amount::Bytes(transfer.bytes),
-        ..traffic.flow(&format!("traffic-{index}"), transfer.direction)
-    }));
+    let profile = traffic.profile(seed).map_err(unread)?;
+    flows.extend(
+        profile
+            .transfers
+            .iter()
+            .enumerate()
+            .map(|(index, transfer)| Flow {
+                start: transfer.start,
+                amount: Amount::Bytes(transfer.bytes),
+                ..traffic.flow(&format!("traffic-{index}"), transfer.direction)
+            }),
+    );
     Ok(flows)
 }
 

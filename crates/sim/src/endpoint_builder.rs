@@ -360,8 +360,10 @@ impl<'s> EndpointBuilder<'s> {
         if let Some(name) = recovery {
             config.recovery = self::recovery(name, &flow.name)?;
         }
-        let name = self.scenario.sender_control(flow);
-        let name = name.expect("a flow of TCP that has no control of its own has its host's");
+        let name = self
+            .scenario
+            .sender_control(flow)
+            .expect("a flow of TCP that has no control of its own has its host's");
         config.congestion = cc::find(name).ok_or_else(|| {
             let known: Vec<&str> = cc::REGISTRY.iter().map(|variant| variant.name).collect();
             SimError::Control {

@@ -84,8 +84,10 @@ impl Packets {
 
     #[cold]
     fn extend(&mut self, packet: Packet) -> Handle {
-        let place = u32::try_from(self.places.len()).ok().and_then(NonZero::new);
-        let place = place.filter(|place| place.get() <= PLACE);
+        let place = u32::try_from(self.places.len())
+            .ok()
+            .and_then(NonZero::new)
+            .filter(|place| place.get() <= PLACE);
         self.places.push(packet);
         Handle(place.expect("memory holds fewer than 2^30 packets"))
     }

@@ -24,8 +24,7 @@ pub(crate) fn of_gateway(
     let mut base = endpoint(scenario, name, &gateway.endpoint)?;
     // As the gateway's kernel by default.
     base.ecn = EcnMode::Accept;
-    let config = Config::of_gateway(split, &base);
-    let mut config = config.map_err(|(leg, why)| SimError::Leg {
+    let mut config = Config::of_gateway(split, &base).map_err(|(leg, why)| SimError::Leg {
         gateway: name.to_owned(),
         leg,
         why,

@@ -195,8 +195,9 @@ pub fn waiting(socket: impl AsFd) -> io::Result<Waiting> {
     let mut raw = [0; 36];
     let filled = get_raw(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut raw)?;
     let word = |number: usize| {
-        let bytes = raw[..filled].get(number * 4..number * 4 + 4);
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        let bytes = raw[..filled]
+            .get(number * 4..number * 4 + 4)
+            .and_then(|bytes| bytes.try_into().ok());
         Bytes(bytes.map_or(0, u32::from_ne_bytes).into())
     };
     Ok(Waiting {

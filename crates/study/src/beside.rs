@@ -101,8 +101,8 @@ fn rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>, StudyError> {
 fn in_study(study: &Study, path: &Path, line: u64, place: &Place) -> Result<(), StudyError> {
     let (table, row, column) = place;
     let wrong = |what: &str, found: &str, names: Vec<String>| {
-        let near = nearest(found, names.iter().map(String::as_str));
-        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let near = nearest(found, names.iter().map(String::as_str))
+            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         StudyError::Values {
             file: name_of(path),
             line,

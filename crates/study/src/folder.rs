@@ -96,11 +96,12 @@ impl Folder {
 
     /// Appends `row`, that of the point `key`.
     pub(crate) fn append(&mut self, key: Key, row: &Row) -> Result<(), StudyError> {
-        let written = serde_json::to_vec(row).map_err(io::Error::from);
-        let written = written.and_then(|mut line| {
-            line.push(b'\n');
-            self.points.write_all(&line).map(|()| line.len() as u64)
-        });
+        let written = serde_json::to_vec(row)
+            .map_err(io::Error::from)
+            .and_then(|mut line| {
+                line.push(b'\n');
+                self.points.write_all(&line).map(|()| line.len() as u64)
+            });
         match written {
             Ok(length) => {
                 self.finished.insert(key, self.length);
@@ -170,8 +171,10 @@ fn whole_lines(points: File) -> io::Result<(u64, BTreeMap<Key, u64>)> {
 fn has_room(path: &Path, fresh: bool) -> Result<(), StudyError> {
     let manifest = File::open(path.join(MANIFEST));
     let exists = manifest.is_ok();
-    let there = manifest.and_then(read_whole).ok();
-    let there = there.and_then(|octets| serde_json::from_slice::<Value>(&octets).ok());
+    let there = manifest
+        .and_then(read_whole)
+        .ok()
+        .and_then(|octets| serde_json::from_slice::<Value>(&octets).ok());
     let fields = ["bentpipe", "study", "points"];
     let ours = there.is_some_and(|there| fields.iter().all(|key| there.get(key).is_some()));
     let points = fs::metadata(path.join(POINTS)).is_ok_and(|about| about.len() > 0);

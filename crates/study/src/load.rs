@@ -59,8 +59,9 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
         &file.with_file_name(format!("{prefix}expected.csv")),
         &file.with_file_name(format!("{prefix}reference.csv")),
     )?;
-    let folder = file.canonicalize().ok();
-    let folder = folder
+    let folder = file
+        .canonicalize()
+        .ok()
         .as_deref()
         .and_then(Path::parent)
         .and_then(Path::file_name);

@@ -63,8 +63,11 @@ impl<'r> Points<'r> {
 
     /// Those of a table, which may lay its seeds out.
     pub(crate) fn of_table(study: &'r Study, samples: &'r Samples, spec: &TableSpec) -> Self {
-        let seed = study.axes().iter().position(|axis| axis.name() == SEED);
-        let seed = seed.filter(|seed| ![spec.rows, spec.columns].contains(seed));
+        let seed = study
+            .axes()
+            .iter()
+            .position(|axis| axis.name() == SEED)
+            .filter(|seed| ![spec.rows, spec.columns].contains(seed));
         Self::over(seed, study, samples, &spec.filter)
     }
 
@@ -139,10 +142,10 @@ impl<'r> Points<'r> {
             }
             _ => (own.mean - against.mean, 1.0, 1.0),
         };
-        let both = own_by
+        let both: Vec<f64> = own_by
             .iter()
-            .filter_map(|(seed, own)| Some(scale * (own - ratio * against_by.get(seed)?)));
-        let both: Vec<f64> = both.collect();
+            .filter_map(|(seed, own)| Some(scale * (own - ratio * against_by.get(seed)?)))
+            .collect();
         Some(Value {
             mean,
             error: error(&both),
@@ -173,8 +176,9 @@ impl<'r> Points<'r> {
         let (from, to) = (side(&contrast.from), side(&contrast.to));
         let mean = |side: &Seeds| side.values().sum::<f64>() / side.len().max(1) as f64;
         let (mean_from, mean_to) = (mean(&from), mean(&to));
-        let pairs = from.into_iter();
-        let pairs = pairs.filter_map(|(seed, from)| Some((seed, (from, *to.get(&seed)?))));
+        let pairs = from
+            .into_iter()
+            .filter_map(|(seed, from)| Some((seed, (from, *to.get(&seed)?))));
         Sides {
             from: mean_from,
             to: mean_to,

@@ -79,8 +79,10 @@ pub(crate) fn used(study: &Study) -> BTreeSet<&str> {
             FigureKind::Lines(spec) => Some(&spec.measures),
             _ => None,
         });
-    let statements = study.statements().iter();
-    let statements = statements.flat_map(|one| [Some(&one.measure), one.against.as_ref()]);
+    let statements = study
+        .statements()
+        .iter()
+        .flat_map(|one| [Some(&one.measure), one.against.as_ref()]);
     let all = tables
         .chain(figures.flatten())
         .chain(statements.flatten())

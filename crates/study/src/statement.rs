@@ -86,8 +86,9 @@ impl Judge<'_> {
         let Some(axis) = one.each else {
             return vec![self.one(one, None)];
         };
-        let labels = self.study.axes()[axis].labels();
-        let labels = labels.filter(|label| admits(&one.filter, axis, label));
+        let labels = self.study.axes()[axis]
+            .labels()
+            .filter(|label| admits(&one.filter, axis, label));
         labels
             .map(|label| self.one(one, Some((axis, label))))
             .collect()

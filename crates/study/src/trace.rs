@@ -64,8 +64,8 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 /// # Errors
 /// What the simulator cannot run, in words.
 pub fn time_sequence(scenario: &Scenario) -> Result<Vec<(f64, f64)>, String> {
-    let run = bentpipe_sim::run_sampled(scenario, &Options::default());
-    let run = run.map_err(|error| error.to_string())?;
+    let run = bentpipe_sim::run_sampled(scenario, &Options::default())
+        .map_err(|error| error.to_string())?;
     let (Some(flow), Some(plan)) = (run.flows.first(), scenario.flows.first()) else {
         return Ok(Vec::new());
     };

@@ -487,8 +487,10 @@ impl Connection {
             [] => None,
             [first, rest @ ..] => {
                 let (left, right) = offsets(first);
-                let within = rest.first().map(offsets);
-                let within = within.is_some_and(|(from, to)| from <= left && right <= to);
+                let within = rest
+                    .first()
+                    .map(offsets)
+                    .is_some_and(|(from, to)| from <= left && right <= to);
                 let tells = left < right && (right <= ack as i64 || within);
                 tells.then_some((left.max(0) as u64, right.max(0) as u64))
             }

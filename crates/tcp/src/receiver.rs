@@ -445,8 +445,9 @@ impl Receiver {
             blocks.push(block(duplicate));
         }
         // Behind it the stretch that it lies in, if it lies beyond a gap (RFC 2883, section 4, point 4).
-        let around = self.duplicate;
-        let around = around.and_then(|(from, _)| self.beyond.covering(from));
+        let around = self
+            .duplicate
+            .and_then(|(from, _)| self.beyond.covering(from));
         if let Some(around) = around
             && most > 1
         {

@@ -176,8 +176,8 @@ impl Profile {
         let model = &mut self.model;
         match key {
             "model" => {
-                let kind = Kind::find(value);
-                let kind = kind.ok_or_else(|| unreadable(key, value, "`ftp` or `reference`"))?;
+                let kind = Kind::find(value)
+                    .ok_or_else(|| unreadable(key, value, "`ftp` or `reference`"))?;
                 *model = Model::of(kind);
             }
             "seed" => self.seed = read(key, value)?,

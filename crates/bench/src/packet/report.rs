@@ -232,10 +232,12 @@ impl Line for Entry {
 
     fn row(&self) -> Vec<String> {
         let compared = |one: &Comparison| {
-            let interval = one.ratio_low.zip(one.ratio_high);
-            let interval = interval.map_or(String::new(), |(low, high)| {
-                format!(" ({}–{})", digits(low), digits(high))
-            });
+            let interval = one
+                .ratio_low
+                .zip(one.ratio_high)
+                .map_or(String::new(), |(low, high)| {
+                    format!(" ({}–{})", digits(low), digits(high))
+                });
             format!("{} {}{interval}", one.rival, digits(one.ratio))
         };
         let compared: Vec<_> = self.comparisons.iter().map(compared).collect();

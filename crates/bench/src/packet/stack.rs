@@ -37,8 +37,9 @@ impl Task {
     ) -> Result<Self, PacketBenchError> {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
-        let thread = thread::Builder::new().name(name.to_owned());
-        let thread = thread.spawn(move || work(&seen));
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(&seen));
         Ok(Self {
             stop,
             thread: Some(thread.map_err(|source| PacketBenchError::Io {
@@ -62,8 +63,7 @@ impl Drop for Task {
 
 /// How our connections are: with the kernel's congestion control and its loss recovery, as far as we have it.
 pub(super) fn config(congestion: &str) -> tcp::Config {
-    let control = tcp::Config::rfc();
-    let control = control
+    let control = tcp::Config::rfc()
         .variant(congestion)
         .expect("the registry has reno and cubic");
     tcp::Config {

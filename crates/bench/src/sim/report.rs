@@ -93,13 +93,13 @@ impl Samples {
 
     /// The same for each segment, or simulated second.
     fn started_rate(&self, subject: Subject, run: &Run) -> Vec<f64> {
-        let work = |sample: &Sample| {
+        let work_of = |sample: &Sample| {
             sample
                 .reported
                 .simulated
                 .unwrap_or(sample.reported.segments)
         };
-        let work = self.of(subject, run.name, work);
+        let work = self.of(subject, run.name, work_of);
         let started = self.started(subject, run).into_iter();
         started.zip(work).map(|(time, work)| time / work).collect()
     }
@@ -180,8 +180,11 @@ impl Entry {
         let starts_only = run.starts_only();
         let per_segment = median(|sample| sample.wall / sample.reported.segments * 1e9);
         let compared = subject != Subject::Bentpipe && !starts_only;
-        let simulated = samples.of(subject, name, |sample| sample.reported.simulated);
-        let simulated: Vec<f64> = simulated.into_iter().flatten().collect();
+        let simulated: Vec<f64> = samples
+            .of(subject, name, |sample| sample.reported.simulated)
+            .into_iter()
+            .flatten()
+            .collect();
         let started = stats::median(&samples.started(subject, run));
         Some(Self {
             subject: subject.name(),

@@ -73,11 +73,13 @@ fn flows(run: &Run) -> Table {
 
 /// By the source, and by each gateway under its name.
 fn sent_again(flow: &Flow) -> String {
-    let shares = flow.retransmitted().map(|(by, share)| {
-        let by = by.map_or(String::new(), |gateway| format!("{gateway} "));
-        format!("{by}{:.2}%", share * 100.0)
-    });
-    let shares: Vec<String> = shares.collect();
+    let shares: Vec<String> = flow
+        .retransmitted()
+        .map(|(by, share)| {
+            let by = by.map_or(String::new(), |gateway| format!("{gateway} "));
+            format!("{by}{:.2}%", share * 100.0)
+        })
+        .collect();
     if shares.is_empty() {
         return "—".into();
     }

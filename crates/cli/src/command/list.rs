@@ -105,8 +105,9 @@ fn measures() -> Vec<(&'static str, String)> {
                 "" => String::new(),
                 unit => format!(", in {unit}"),
             };
-            let subject = one.subject();
-            let subject = subject.map_or_else(String::new, |it| format!(" (of a {})", it.name()));
+            let subject = one
+                .subject()
+                .map_or_else(String::new, |it| format!(" (of a {})", it.name()));
             (one.name, format!("{}{unit}{subject}", one.summary))
         })
         .collect()
@@ -127,8 +128,8 @@ fn lines(kinds: &[Kind]) -> String {
     let names = kinds.iter().flat_map(|(_, _, entries)| entries);
     let width = names.map(|(name, _)| name.len()).max().unwrap_or(0);
     let blocks = kinds.iter().map(|(_, heading, entries)| {
-        let lines = entries.iter();
-        let lines: Vec<String> = lines
+        let lines: Vec<String> = entries
+            .iter()
             .map(|(name, summary)| format!("  {name:width$}  {summary}"))
             .collect();
         format!("{heading}\n{}\n", lines.join("\n"))
@@ -138,8 +139,9 @@ fn lines(kinds: &[Kind]) -> String {
 
 fn json(kinds: &[Kind]) -> String {
     let pairs = kinds.iter().map(|(key, _, entries)| {
-        let entries = entries.iter();
-        let entries = entries.map(|(name, summary)| json!({ "name": name, "summary": summary }));
+        let entries = entries
+            .iter()
+            .map(|(name, summary)| json!({ "name": name, "summary": summary }));
         ((*key).to_owned(), Value::Array(entries.collect()))
     });
     format!("{:#}", Value::Object(pairs.collect()))
@@ -173,8 +175,8 @@ mod tests {
     fn every_entry_has_a_line_and_an_object() {
         let kinds = kinds();
         let count: usize = kinds.iter().map(|(_, _, entries)| entries.len()).sum();
-        let indented = lines(&kinds);
-        let indented = indented.lines().filter(|line| line.starts_with("  "));
+        let page = lines(&kinds);
+        let indented = page.lines().filter(|line| line.starts_with("  "));
         assert_eq!(indented.count(), count);
         let value: Value = serde_json::from_str(&json(&kinds)).unwrap();
         assert_eq!(value["queues"][0]["name"], "drop-tail");

@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn every_command_has_a_page_and_every_shell_its_completions() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().join("new");
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("new");
         write(&Args {
             folder: folder.clone(),
         })

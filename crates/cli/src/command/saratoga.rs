@@ -239,18 +239,20 @@ fn serve(args: &Serve) -> Result<(), Failure> {
 fn peers(time: Duration, json: bool) -> Result<(), Failure> {
     let heard = beacon::listen(time).or_run()?;
     if json {
-        let peers = heard.iter().map(|(address, beacon)| {
-            let (name, rate) = beacon::name_and_rate(beacon);
-            serde_json::json!({
-                "address": address.to_string(),
-                "name": name,
-                "rate": rate.map(|rate| rate.to_string()),
-                "free_kib": beacon.free.and_then(|free| u64::try_from(free.kib).ok()),
-                "sends": format!("{:?}", beacon.capabilities.send).to_lowercase(),
-                "receives": format!("{:?}", beacon.capabilities.receive).to_lowercase(),
+        let peers: Vec<_> = heard
+            .iter()
+            .map(|(address, beacon)| {
+                let (name, rate) = beacon::name_and_rate(beacon);
+                serde_json::json!({
+                    "address": address.to_string(),
+                    "name": name,
+                    "rate": rate.map(|rate| rate.to_string()),
+                    "free_kib": beacon.free.and_then(|free| u64::try_from(free.kib).ok()),
+                    "sends": format!("{:?}", beacon.capabilities.send).to_lowercase(),
+                    "receives": format!("{:?}", beacon.capabilities.receive).to_lowercase(),
+                })
             })
-        });
-        let peers: Vec<_> = peers.collect();
+            .collect();
         return terminal::print(&serde_json::json!({ "peers": peers }).to_string()).or_run();
     }
     if heard.is_empty() {

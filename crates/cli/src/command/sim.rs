@@ -79,8 +79,9 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
     let captures = args
         .pcap
         .as_deref()
-        .map(|folder| captures(scenario, folder));
-    let captures = captures.transpose().or_usage()?;
+        .map(|folder| captures(scenario, folder))
+        .transpose()
+        .or_usage()?;
     let trace = args.trace.as_deref();
     let traces = trace.map(|_| (Series::new(scenario), Sampler::new(scenario)));
     let observed = bentpipe_sim::observe(scenario, &options, (traces, captures));

@@ -151,8 +151,9 @@ fn choose(loaded: &mut Loaded, args: &Run) -> Result<(), Failure> {
     }
     let points = study.len();
     if points > MOST_POINTS && !args.yes {
-        let axes = study.axes().iter();
-        let axes: Vec<String> = axes
+        let axes: Vec<String> = study
+            .axes()
+            .iter()
             .map(|axis| format!("{} of {}", axis.len(), axis.name()))
             .collect();
         let why = format!(
@@ -263,13 +264,16 @@ fn print(
 
 fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Result<(), Failure> {
     let study = &loaded.study;
-    let lines = study.figures().iter();
-    let lines = lines
+    let lines = study
+        .figures()
+        .iter()
         .map(|figure| lines_of(study, figure, &results.samples))
         .collect::<Result<Vec<_>, _>>()
         .map_err(blame)?;
-    let figures = study.figures().iter().zip(&lines);
-    let figures: Vec<Drawn<'_>> = figures
+    let figures: Vec<Drawn<'_>> = study
+        .figures()
+        .iter()
+        .zip(&lines)
         .map(|(figure, lines)| Drawn::new(study, figure, lines))
         .collect();
     let page = StudyReport {
@@ -308,8 +312,10 @@ fn lines_of(study: &Study, figure: &Figure, samples: &Samples) -> Result<Vec<Lin
 
 /// Percent of the cross traffic's transfers of at most ten segments, where a statement asks for it.
 fn small_share(study: &Study) -> Option<f64> {
-    let mut asked = study.statements().iter();
-    let asked = asked.any(|one| one.measure == SMALL_SHARE);
+    let asked = study
+        .statements()
+        .iter()
+        .any(|one| one.measure == SMALL_SHARE);
     let sizes = asked.then(|| sizes(study.base())).flatten()?;
     Some(share_within(&sizes, 10.0))
 }

@@ -225,8 +225,10 @@ impl Gateway {
             carrier: config.carried_leg().map(|_| CarrierPlace::free()),
             early: config.handshake == Handshake::Early,
         };
-        let entrances = rules.entrances();
-        let entrances: Vec<_> = entrances.map(|(leg, profile, _)| (leg, profile)).collect();
+        let entrances: Vec<_> = rules
+            .entrances()
+            .map(|(leg, profile, _)| (leg, profile))
+            .collect();
         crate::config_file::warn(config, &rules.interfaces);
         let (mut interception, queues) =
             Interception::new(rules, decoy, config.limits.half_open).map_err(explain)?;
@@ -476,13 +478,13 @@ fn spawn(
     let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
         let [thinner, local, snooper, carrier] =
             [0, 1, 2, 3].map(|place| Arc::clone(&counters[threads + place]));
-        let chains = FilterChainSkipper::new(marks, Arc::clone(&shared), local);
-        let chains = chains.map_err(system("watch the rules of nft"))?;
+        let chains = FilterChainSkipper::new(marks, Arc::clone(&shared), local)
+            .map_err(system("watch the rules of nft"))?;
         let run = move || chains.run();
         spawn_reader((&mut thread_set, &shared), QueueReader::Chains, Ok(run), "")?;
         if config.snoops() {
-            let made = Snooper::new(config, (marks, interception), Arc::clone(&shared), snooper);
-            let made = made.map(|snooper| move || snooper.run());
+            let made = Snooper::new(config, (marks, interception), Arc::clone(&shared), snooper)
+                .map(|snooper| move || snooper.run());
             let without = "connections with `action = \"snoop\"` pass end to end without help";
             spawn_reader(
                 (&mut thread_set, &shared),
@@ -503,8 +505,8 @@ fn spawn(
                 (rate, config.sat.link.overhead),
                 (Arc::clone(&shared), thinner),
             );
-            let made = AckThinner::new(link, marks, interception.switch(), parts);
-            let made = made.map(|thinner| move || thinner.run());
+            let made = AckThinner::new(link, marks, interception.switch(), parts)
+                .map(|thinner| move || thinner.run());
             let without = "acknowledgements are not thinned out: they cannot be held";
             spawn_reader((&mut thread_set, &shared), QueueReader::Acks, made, without)?;
         }
@@ -571,8 +573,8 @@ fn spawn_watchdog(
 ) -> Result<(), StartError> {
     let (switch, diversion) = (interception.switch(), interception.diversion());
     let legs = liveness_watchdog::LegInterfaces::new(interception.interfaces())?;
-    let watchdog = Watchdog::new(switch, diversion, legs, Arc::clone(shared));
-    let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
+    let watchdog = Watchdog::new(switch, diversion, legs, Arc::clone(shared))
+        .map_err(system("watch the rules and routes"))?;
     thread_set
         .spawn("watchdog".to_owned(), Role::Aids, shared, move || {
             watchdog.run();

@@ -205,8 +205,11 @@ impl Engine {
 
     /// Sets the timer to the next thing due, unless it fires no later anyway.
     fn arm(&mut self) -> io::Result<()> {
-        let due = self.link.deadline().unwrap_or(Instant::MAX);
-        let due = due.min(self.next_probe);
+        let due = self
+            .link
+            .deadline()
+            .unwrap_or(Instant::MAX)
+            .min(self.next_probe);
         if self.armed.is_some_and(|armed| armed <= due) {
             return Ok(());
         }

@@ -265,18 +265,18 @@ fn queues_that_drop_early_stay_short() {
     let tail = overloaded(&hosts, DropTail::new(limit).into());
     // 200 packets of 1.2 ms each, less what it took to fill it.
     assert!(tail > Duration::from_millis(150), "{tail:?}");
-    let red = Red::new(RedSettings {
+    let queue = Red::new(RedSettings {
         weight: Probability::new(0.02).unwrap(),
         ..RedSettings::recommended(limit)
     });
-    let red = overloaded(&hosts, Discipline::Other(Box::new(red.unwrap())));
+    let red = overloaded(&hosts, Discipline::Other(Box::new(queue.unwrap())));
     assert!(red < tail / 2, "RED {red:?}, drop-tail {tail:?}");
-    let blue = Blue::new(BlueSettings {
+    let queue = Blue::new(BlueSettings {
         increment: Probability::new(0.2).unwrap(),
         freeze: Duration::from_millis(20),
         ..BlueSettings::recommended(limit)
     });
-    let blue = overloaded(&hosts, Discipline::Other(Box::new(blue)));
+    let blue = overloaded(&hosts, Discipline::Other(Box::new(queue)));
     assert!(blue < tail / 4 * 3, "BLUE {blue:?}, drop-tail {tail:?}");
 }
 

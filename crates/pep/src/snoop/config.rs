@@ -202,8 +202,8 @@ impl Config {
         let product = settings
             .rate
             .zip(settings.rtt)
-            .map(|(rate, rtt)| rate.over(rtt));
-        let product = product.filter(|_| settings.preset == Preset::Standard);
+            .map(|(rate, rtt)| rate.over(rtt))
+            .filter(|_| settings.preset == Preset::Standard);
         if let Some(bytes) = settings.cache.or(product) {
             config.bytes = bytes;
             config.total = bytes * 4;

@@ -16,8 +16,11 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let gone = syn_queue.queues.gone();
-        let gone: Vec<_> = gone.map(|(queue, id)| QueuedPacket { queue, id }).collect();
+        let gone: Vec<_> = syn_queue
+            .queues
+            .gone()
+            .map(|(queue, id)| QueuedPacket { queue, id })
+            .collect();
         if gone.is_empty() {
             return;
         }

@@ -197,8 +197,10 @@ impl Worker {
         }
         let bound = self.settings.stalled;
         let soon = (bound / PART).max(PAUSE).min(bound);
-        let stalled = self.stalled.pumps.iter();
-        let mut stalled: Vec<_> = stalled
+        let mut stalled: Vec<_> = self
+            .stalled
+            .pumps
+            .iter()
             .filter(|(_, pump)| pump.looked == now && now.since(pump.since) >= soon)
             .map(|((index, _), pump)| (pump.since, *index, pump.client, pump.held))
             .collect();

@@ -23,8 +23,11 @@ impl Taken {
             self.0.retain(|_, (at, _)| now.since(*at) < KEEP);
         }
         if self.0.len() >= MOST {
-            let oldest = self.0.iter().min_by_key(|(_, (at, _))| *at);
-            let oldest = oldest.map(|(key, _)| *key);
+            let oldest = self
+                .0
+                .iter()
+                .min_by_key(|(_, (at, _))| *at)
+                .map(|(key, _)| *key);
             oldest.map(|oldest| self.0.remove(&oldest));
         }
         self.0.insert(key, (now, seal));

@@ -164,8 +164,10 @@ impl Sender {
             available: self.available,
         };
         let probe = self.reach.told(&heard, now);
-        let lost = self.repairs.report(holes.into_iter(), horizon);
-        let lost = lost.saturating_sub(probe);
+        let lost = self
+            .repairs
+            .report(holes.into_iter(), horizon)
+            .saturating_sub(probe);
         if let (Some(tfrc), Some((number, _)), Some(round_trip)) =
             (&mut self.tfrc, echo, self.timing.round_trip())
         {

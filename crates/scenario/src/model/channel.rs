@@ -25,8 +25,9 @@ impl Channel {
         })?;
         let ways = spec.ways.iter().map(|keys| Values::complete(keys, said));
         // If no set of keys fits, the problem is that of the last set.
-        let values = ways.reduce(|earlier, later| earlier.or(later));
-        let values = values.expect("every kind has a way, see the test")?;
+        let values = ways
+            .reduce(|earlier, later| earlier.or(later))
+            .expect("every kind has a way, see the test")?;
         match (spec.faults)(&values).into_iter().next() {
             Some(fault) => Err(fault),
             None => Ok(Self::of(spec, values)),

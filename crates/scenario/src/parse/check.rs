@@ -87,8 +87,11 @@ impl Check<'_, '_> {
         let Scenario {
             routers, gateways, ..
         } = self.scenario;
-        let forwarding = routers.keys().chain(gateways.keys());
-        let forwarding: Vec<&str> = forwarding.map(String::as_str).collect();
+        let forwarding: Vec<&str> = routers
+            .keys()
+            .chain(gateways.keys())
+            .map(String::as_str)
+            .collect();
         let mut right = true;
         let mut sites: BTreeMap<[&str; 2], &str> = { gateways.iter() }
             .filter(|(_, gateway)| gateway.splits().is_some())

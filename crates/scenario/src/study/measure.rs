@@ -87,12 +87,12 @@ impl Parts {
 
 /// As flows without a name are called.
 fn flow_name(flow: &DeValue<'_>, index: usize) -> String {
-    let own = |flow: &DeTable<'_>| match flow.get("name")?.get_ref() {
+    let name_of = |flow: &DeTable<'_>| match flow.get("name")?.get_ref() {
         DeValue::String(name) => Some(name.to_string()),
         _ => None,
     };
     let own = match flow {
-        DeValue::Table(flow) => own(flow),
+        DeValue::Table(flow) => name_of(flow),
         _ => None,
     };
     own.unwrap_or_else(|| format!("flow{}", index + 1))

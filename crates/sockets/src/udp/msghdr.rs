@@ -90,8 +90,12 @@ impl ControlMessages {
         // SAFETY: `space` octets behind `len`, which is a sum of spaces and so aligned, are within `octets`
         // as was just checked; a header and `content` take no more.
         unsafe {
-            let header = self.octets.as_mut_ptr().cast::<u8>().add(self.len);
-            let header = header.cast::<libc::cmsghdr>();
+            let header = self
+                .octets
+                .as_mut_ptr()
+                .cast::<u8>()
+                .add(self.len)
+                .cast::<libc::cmsghdr>();
             (*header).cmsg_level = level;
             (*header).cmsg_type = kind;
             (*header).cmsg_len = whole as _;

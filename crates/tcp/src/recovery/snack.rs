@@ -60,8 +60,9 @@ impl Snack {
         let (una, first, behind) = (tx.una(), Self::embargo(tx), Self::embargo_behind(tx));
         let board = tx.board_mut();
         // What the peer told later than a segment was sent again shows that the link is not out.
-        let is_late = board.get(una);
-        let is_late = is_late.is_some_and(|sent| sent.again && sent.at < self.heard);
+        let is_late = board
+            .get(una)
+            .is_some_and(|sent| sent.again && sent.at < self.heard);
         let mut lost = if is_late {
             board.lose(una, una + 1, Some(first), now)
         } else {

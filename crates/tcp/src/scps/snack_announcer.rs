@@ -109,8 +109,10 @@ impl SnackAnnouncer {
     /// When a hole is to be announced although no segment comes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let again = self.announced.first().map(|hole| hole.due);
-        let young = self.seen.filter(|(end, _)| *end > self.until);
-        let young = young.map(|(_, since)| since + self.delay);
+        let young = self
+            .seen
+            .filter(|(end, _)| *end > self.until)
+            .map(|(_, since)| since + self.delay);
         again.into_iter().chain(young).min()
     }
 }

@@ -46,8 +46,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     publish(&tables, report.notes(), args.json.as_deref(), |path| {
         report.write_json(path)
     })?;
-    let missed = report.missed();
-    let missed: Vec<_> = missed
+    let missed: Vec<_> = report
+        .missed()
         .map(|entry| format!("{} of {}", entry.figure, entry.subject))
         .collect();
     if missed.is_empty() || args.quick {

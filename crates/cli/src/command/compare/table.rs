@@ -14,10 +14,10 @@ pub(crate) fn render(rows: &[Row]) -> String {
     } else {
         &[]
     };
-    let gateways = rows
+    let has_gateways = rows
         .iter()
         .any(|row| row.lab.local.or(row.simulator.local).is_some());
-    let gateways: &[&str] = if gateways { &["by gateways"] } else { &[] };
+    let gateways: &[&str] = if has_gateways { &["by gateways"] } else { &[] };
     let header = [
         "case",
         "flow",

@@ -181,10 +181,14 @@ fn keep_fresh(bar: &ProgressBar, state: &Arc<Mutex<State>>) {
 
 fn line(outcome: &Outcome) -> String {
     let title = outcome.cell.title();
-    let pause = outcome.result.as_ref().ok();
-    let pause = pause.and_then(|figures| figures.host_paused_ms);
-    let mark = pause.map(|pause| format!(" ({})", paused(pause)));
-    let mark = mark.unwrap_or_default();
+    let pause = outcome
+        .result
+        .as_ref()
+        .ok()
+        .and_then(|figures| figures.host_paused_ms);
+    let mark = pause
+        .map(|pause| format!(" ({})", paused(pause)))
+        .unwrap_or_default();
     match (&outcome.result, outcome.cell.measure.size()) {
         (Err(why), _) => format!("{title}: failed: {why}"),
         (Ok(figures), None) => format!("{title}: {:.2} Mb/s{mark}", figures.goodput_mbps),

@@ -152,17 +152,25 @@ fn page(status: &Value) -> String {
         bytes(counter("bytes_to_lan")),
     );
     // Whatever else has happened, in the order of the names.
-    let others = status.pointer("/counters").and_then(Value::as_object);
-    let others = others.into_iter().flatten().filter_map(|(name, value)| {
-        let counts = !name.starts_with("bytes_") && value.as_f64() > Some(0.0);
-        counts.then(|| format!("{} {value}", name.replace('_', " ")))
-    });
+    let others = status
+        .pointer("/counters")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, value)| {
+            let counts = !name.starts_with("bytes_") && value.as_f64() > Some(0.0);
+            counts.then(|| format!("{} {value}", name.replace('_', " ")))
+        });
     let _ = writeln!(page, "so far   {}", others.collect::<Vec<_>>().join(", "));
-    let unsplit = status.pointer("/unsplit").and_then(Value::as_array);
-    let unsplit = unsplit.into_iter().flatten().filter_map(|one| {
-        let count = number(one, "/bytes");
-        (count > 0.0).then(|| format!("{} {}", text(one, "/reason"), bytes(count)))
-    });
+    let unsplit = status
+        .pointer("/unsplit")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|one| {
+            let count = number(one, "/bytes");
+            (count > 0.0).then(|| format!("{} {}", text(one, "/reason"), bytes(count)))
+        });
     let _ = writeln!(
         page,
         "unsplit  {}\n",
@@ -227,8 +235,10 @@ fn legs(status: &Value) -> String {
 }
 
 fn busiest(status: &Value) -> String {
-    let flows = status.pointer("/busiest").and_then(Value::as_array);
-    let flows = flows.map_or(&[][..], Vec::as_slice);
+    let flows = status
+        .pointer("/busiest")
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
     if flows.is_empty() {
         return "no flow stands".to_owned();
     }

@@ -140,8 +140,9 @@ pub(super) fn summary(cells: &[Cell]) -> String {
     let (agree, all) = tables
         .iter()
         .fold((0, 0), |sum, table| (sum.0 + table.1, sum.1 + table.2));
-    let short = tables.iter().filter(|(_, agree, all)| agree < all);
-    let short: Vec<String> = short
+    let short: Vec<String> = tables
+        .iter()
+        .filter(|(_, agree, all)| agree < all)
         .map(|(name, agree, all)| format!("{agree} of {all} of table {name}"))
         .collect();
     match (all, short.is_empty()) {

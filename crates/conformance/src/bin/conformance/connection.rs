@@ -55,8 +55,8 @@ impl Connection {
 
     /// The segment that the script has the peer send.
     pub(crate) fn inbound(&self, tcp: &Tcp) -> Segment {
-        let options = tcp.options.clone().unwrap_or_default();
-        let options = options.into_iter().map(|option| match option {
+        let written = tcp.options.clone().unwrap_or_default();
+        let options = written.into_iter().map(|option| match option {
             TcpOption::Sack(blocks) => {
                 let blocks = blocks.into_iter();
                 let edge = |number| self.local_number(number);
@@ -98,11 +98,14 @@ impl Connection {
             self.local = segment.source;
         }
         let peer = |number: u32| number.wrapping_sub(self.remote_zero);
-        let told = expected.options.iter().flatten();
-        let told = told.into_iter().find_map(|option| match option {
-            TcpOption::Timestamps { value, .. } => Some(*value),
-            _ => None,
-        });
+        let told = expected
+            .options
+            .iter()
+            .flatten()
+            .find_map(|option| match option {
+                TcpOption::Timestamps { value, .. } => Some(*value),
+                _ => None,
+            });
         let mut options = Vec::new();
         for option in &segment.options {
             options.push(match option {
@@ -180,7 +183,11 @@ pub(crate) fn differences(expected: &Tcp, sent: &Tcp) -> Vec<String> {
 }
 
 fn list(tcp: &Tcp) -> String {
-    let options = tcp.options.iter().flatten();
-    let options: Vec<String> = options.map(ToString::to_string).collect();
+    let options: Vec<String> = tcp
+        .options
+        .iter()
+        .flatten()
+        .map(ToString::to_string)
+        .collect();
     format!("<{}>", options.join(","))
 }

@@ -162,8 +162,7 @@ pub(crate) fn icmp(
         bail!("of ICMP only IPv4's is known here");
     };
     ensure!(kind == 3, "of ICMP only `unreachable` is known here");
-    let header = DestUnreachableHeader::from_values(code, mtu);
-    let header = header.context("ICMP has no such code")?;
+    let header = DestUnreachableHeader::from_values(code, mtu).context("ICMP has no such code")?;
     let mut out = Vec::new();
     PacketBuilder::ipv4(from.octets(), to.octets(), HOPS)
         .icmpv4(Icmpv4Type::DestinationUnreachable(header))
@@ -212,8 +211,9 @@ fn read_options(mut bytes: &[u8]) -> Result<Vec<TcpOption>> {
             [3, 3, shift, ..] => (TcpOption::WindowScale(shift), 3),
             [4, 2, ..] => (TcpOption::SackPermitted, 2),
             [5, length, ..] if usize::from(length) <= bytes.len() && length % 8 == 2 => {
-                let blocks = bytes[2..usize::from(length)].chunks_exact(8);
-                let blocks = blocks.map(|block| (word(block), word(&block[4..])));
+                let blocks = bytes[2..usize::from(length)]
+                    .chunks_exact(8)
+                    .map(|block| (word(block), word(&block[4..])));
                 (TcpOption::Sack(blocks.collect()), usize::from(length))
             }
             [8, 10, ..] if bytes.len() >= 10 => {

@@ -121,8 +121,10 @@ fn expected(arguments: &Arguments) -> Result<Expected> {
 }
 
 fn name(folder: &Path, script: &Path) -> String {
-    let below = script.strip_prefix(folder).ok();
-    let below = below.filter(|path| !path.as_os_str().is_empty());
+    let below = script
+        .strip_prefix(folder)
+        .ok()
+        .filter(|path| !path.as_os_str().is_empty());
     let name = below
         .or(script.file_name().map(Path::new))
         .unwrap_or(script);

@@ -137,8 +137,8 @@ impl Value for Net {
             // No packet has such an address.
             Some(v4) => {
                 let bits = prefix.bits();
-                let meant = Prefix::new(v4.into(), bits.checked_sub(96).unwrap_or(bits));
-                let meant = meant.unwrap_or(Prefix::host(v4.into()));
+                let meant = Prefix::new(v4.into(), bits.checked_sub(96).unwrap_or(bits))
+                    .unwrap_or(Prefix::host(v4.into()));
                 Err(Wrong::new(
                     format!("`{text}` is IPv4 written as IPv6, and matches nothing"),
                     format!("the IPv4 prefix, such as \"{meant}\""),

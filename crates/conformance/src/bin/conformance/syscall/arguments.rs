@@ -107,14 +107,16 @@ pub(super) struct Vectors {
 
 impl Vectors {
     fn new(list: &[Value]) -> Result<Self> {
-        let lengths = list.iter().map(|value| match value {
-            Value::Record(fields) => match fields.as_slice() {
-                [_, (_, Value::Number(length @ 0..=MOST))] => Ok(*length as usize),
+        let lengths: Vec<usize> = list
+            .iter()
+            .map(|value| match value {
+                Value::Record(fields) => match fields.as_slice() {
+                    [_, (_, Value::Number(length @ 0..=MOST))] => Ok(*length as usize),
+                    _ => bail!("a buffer is written `{{..., 1000}}`"),
+                },
                 _ => bail!("a buffer is written `{{..., 1000}}`"),
-            },
-            _ => bail!("a buffer is written `{{..., 1000}}`"),
-        });
-        let lengths: Vec<usize> = lengths.collect::<Result<_>>()?;
+            })
+            .collect::<Result<_>>()?;
         let mut buffers: Vec<Vec<u8>> = lengths.into_iter().map(|length| vec![0; length]).collect();
         let list = buffers.iter_mut().map(|buffer| iovec {
             iov_base: buffer.as_mut_ptr().cast(),
