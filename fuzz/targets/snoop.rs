@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 struct Plan {
     ns2: bool,
     both: bool,
-    wary: bool,
+    shared_limits: bool,
     bytes: u16,
     total: u16,
     packets: u8,
@@ -126,7 +126,7 @@ impl World {
             threshold: plan.threshold.into(),
             tries: plan.tries,
             idle: Duration::from_secs(30),
-            wary: plan.wary.then_some(SharedAgentLimits::GATEWAY),
+            shared_limits: plan.shared_limits.then_some(SharedAgentLimits::GATEWAY),
             ..preset
         };
         Self {

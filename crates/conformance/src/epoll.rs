@@ -16,7 +16,7 @@ struct Interest {
     events: u32,
     data: u64,
     /// What was told of, where edges are asked for.
-    told: Option<Edges>,
+    delivered: Option<Edges>,
     /// `EPOLLONESHOT`: told of once, and disabled until it is changed.
     spent: bool,
 }
@@ -70,7 +70,7 @@ impl State {
             Interest {
                 events,
                 data,
-                told: None,
+                delivered: None,
                 spent: false,
             },
         );
@@ -95,11 +95,11 @@ impl State {
             let wanted = interest.events | UNASKED as u16 as u32;
             let events = u32::from(ready as u16) & wanted;
             let edge = interest.events & libc::EPOLLET as u32 != 0;
-            let known = edge && interest.told == Some(edges);
+            let known = edge && interest.delivered == Some(edges);
             if events == 0 || interest.spent || known {
                 continue;
             }
-            interest.told = Some(edges);
+            interest.delivered = Some(edges);
             interest.spent = interest.events & libc::EPOLLONESHOT as u32 != 0;
             found.push((events, interest.data));
         }

@@ -106,10 +106,10 @@ impl Stack {
             sleeper: None,
             bursts: !flags.split(',').any(|flag| flag.trim() == "bursts=off"),
         };
-        let told = flags
+        let named = flags
             .split(',')
             .filter_map(|flag| flag.trim().strip_prefix("address=")?.parse::<IpAddr>().ok());
-        for address in told {
+        for address in named {
             state.host.add_address(address);
         }
         Self {

@@ -94,8 +94,11 @@ pub(crate) fn overlaps(policies: &[Policy]) -> Vec<ConfigWarning<'_>> {
     }
     if shadowed + crosses > found.len() {
         let shadows = |warning: &&ConfigWarning<'_>| matches!(warning, ConfigWarning::Shadowed(..));
-        let told = found.iter().filter(shadows).count();
-        let (shadowed, crosses) = (shadowed - told, crosses - (found.len() - told));
+        let shadows_told = found.iter().filter(shadows).count();
+        let (shadowed, crosses) = (
+            shadowed - shadows_told,
+            crosses - (found.len() - shadows_told),
+        );
         found.push(ConfigWarning::More(shadowed, crosses));
     }
     if before.len() < policies.len() {
@@ -250,9 +253,9 @@ mod tests {
             action: Action::Bypass,
             ..any()
         };
-        let told = said(&[wide.clone(), narrow.clone()]);
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains("`narrow` is never used: policy `wide`"));
+        let warnings = said(&[wide.clone(), narrow.clone()]);
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("`narrow` is never used: policy `wide`"));
         assert!(said(&[narrow, wide.clone()]).is_empty(), "an exception");
         assert_eq!(said(&[any(), wide]).len(), 1);
     }
@@ -270,8 +273,8 @@ mod tests {
             from: prefixes(&["10.0.0.0/8"]),
             ..any()
         };
-        let told = said(&[web.clone(), lab.clone()]);
-        assert!(told[0].contains("`web` and `lab` have connections in common"));
+        let warnings = said(&[web.clone(), lab.clone()]);
+        assert!(warnings[0].contains("`web` and `lab` have connections in common"));
         let split = Policy {
             action: Action::Split,
             ..web.clone()
@@ -299,8 +302,8 @@ mod tests {
             profile: Some(0),
             ..lab.clone()
         };
-        let told = said(&[lab, slow]);
-        assert!(told[0].contains("never used"), "{told:?}");
+        let warnings = said(&[lab, slow]);
+        assert!(warnings[0].contains("never used"), "{warnings:?}");
     }
 
     #[test]
@@ -345,9 +348,9 @@ mod tests {
             ..any()
         };
         let apart: Vec<Policy> = (0..200_000).map(one).collect();
-        let told = said(&apart);
-        let [only] = told.as_slice() else {
-            panic!("{told:?}");
+        let warnings = said(&apart);
+        let [only] = warnings.as_slice() else {
+            panic!("{warnings:?}");
         };
         let count = only.split(' ').nth(2).unwrap().parse::<usize>().unwrap();
         assert!((190_000..198_000).contains(&count), "{only}");
@@ -361,10 +364,10 @@ mod tests {
                 ..one(number)
             },
         };
-        let told = said(&(0..1000).map(from).collect::<Vec<_>>());
-        assert_eq!(told.len(), TOLD + 1);
+        let warnings = said(&(0..1000).map(from).collect::<Vec<_>>());
+        assert_eq!(warnings.len(), TOLD + 1);
         let last = "0 more policies are never used, and 249900 more pairs have";
-        assert!(told[TOLD].starts_with(last), "{}", told[TOLD]);
+        assert!(warnings[TOLD].starts_with(last), "{}", warnings[TOLD]);
         // Long lists, all of the later in all of the earlier.
         let list = |bits| Policy {
             to: { 0..100_000u32 }
@@ -373,7 +376,7 @@ mod tests {
                 .unwrap(),
             ..any()
         };
-        let told = said(&[list(20), list(24)]);
-        assert!(told[0].contains("is never used"), "{told:?}");
+        let warnings = said(&[list(20), list(24)]);
+        assert!(warnings[0].contains("is never used"), "{warnings:?}");
     }
 }

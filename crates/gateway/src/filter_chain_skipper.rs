@@ -66,7 +66,7 @@ struct Watch {
     /// again, for which packets would have to wait.
     found: Option<String>,
     /// The log knows that the kernel has refused.
-    told: bool,
+    logged: bool,
     /// Looks in a row that have failed.
     failed: u32,
 }
@@ -110,7 +110,7 @@ impl Watch {
         self.seen = None;
         self.found = found;
         self.due = self.due.max(Instant::now() + PAUSE);
-        self.told = true;
+        self.logged = true;
     }
 }
 
@@ -133,7 +133,7 @@ impl FilterChainSkipper {
                 seen: None,
                 due: Instant::now(),
                 found: None,
-                told: false,
+                logged: false,
                 failed: 0,
             }),
             tables: Vec::with_capacity(PLACES.len()),
@@ -183,7 +183,7 @@ impl FilterChainSkipper {
                 let Some(watch) = &mut self.watch else {
                     return;
                 };
-                if !watch.told {
+                if !watch.logged {
                     tracing::warn!(
                         "rules of input or output chains may drop packets of split connections, which then hang, and they cannot be led past them ({why}); it is tried again: first in these chains, `meta mark and 0xff000000 == 0x62000000 accept` is needed: {found}"
                     );
@@ -276,7 +276,7 @@ mod tests {
             seen: None,
             due: Instant::now(),
             found: None,
-            told: false,
+            logged: false,
             failed: 0,
         };
         let fails = || {

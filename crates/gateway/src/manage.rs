@@ -303,14 +303,14 @@ impl ControlServer {
                 std::thread::sleep(PAUSE.saturating_sub(answered.elapsed()));
             }
             let _answering = self.answering.read();
-            let (answer, goes_on) = match protocol::parse(&line) {
+            let (answer, keep_open) = match protocol::parse(&line) {
                 // If the successor has given up while this process was frozen, the gateway stays.
                 Ok(Request::Retire) if bentpipe_sockets::socket::has_hung_up(&stream) => return,
                 Ok(request) => (self.answer(&request, may_order), true),
                 Err(error) => (Answer::error(error), false),
             };
             let mut answers = Deadline::new(&stream, UNREAD);
-            if answers.write_all(&answer.to_line()).is_err() || !goes_on {
+            if answers.write_all(&answer.to_line()).is_err() || !keep_open {
                 return;
             }
             answered = Some(Instant::now());

@@ -46,7 +46,7 @@ pub(crate) struct Snooper {
     passed: [Cell<Option<u32>>; DESTINATIONS.len()],
     sender: CopySender,
     /// The log knows that some copies are not taken.
-    told: Cell<bool>,
+    logged: Cell<bool>,
     epoll: Epoll,
     heartbeat: ReaderHeartbeat,
     /// The leg on whose far side data is lost.
@@ -96,7 +96,7 @@ impl Snooper {
             queues,
             passed: Default::default(),
             sender,
-            told: Cell::new(false),
+            logged: Cell::new(false),
             epoll,
             heartbeat: ReaderHeartbeat::new(
                 QueueReader::Snoop,
@@ -188,7 +188,7 @@ impl Snooper {
             Err(NotSent::Busy) => self.counters.snoop_unsent.one(),
             Err(NotSent::Refused(why)) => {
                 self.counters.snoop_unsent.one();
-                if !self.told.replace(true) {
+                if !self.logged.replace(true) {
                     tracing::warn!(
                         "what is lost of connections with `action = \"snoop\"` cannot be sent again: {why}; such connections pass without help"
                     );

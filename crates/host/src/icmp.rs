@@ -27,10 +27,10 @@ impl Host {
         };
         self.counters.icmp += 1;
         match error.kind {
-            IcmpKind::TooBig(told) => {
+            IcmpKind::TooBig(next_hop_mtu) => {
                 let (remote, mtu) = (tuple.remote.ip(), self.config.mtu);
                 let length = error.length.0;
-                self.paths.too_big(remote, told.0, length, mtu, now);
+                self.paths.too_big(remote, next_hop_mtu.0, length, mtu, now);
                 // The connection may not have heard yet what was already known of its path.
                 self.fit_path(id, now);
             }

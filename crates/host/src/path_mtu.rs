@@ -60,28 +60,28 @@ impl PathMtus {
         }
     }
 
-    /// A packet of `length` bytes is too large for the path, which takes `told` (0: unknown). Returns what it is taken
-    /// for, where that is less than it was.
+    /// A packet of `length` bytes is too large for the path, whose next hop takes `next_hop_mtu` (RFC 1191, section 4; 0:
+    /// unknown). Returns what the path is taken for, where that is less than it was.
     pub(crate) fn too_big(
         &mut self,
         remote: IpAddr,
-        told: u64,
+        next_hop_mtu: u64,
         length: u64,
         mtu: u16,
         now: Instant,
     ) -> Option<u16> {
         let before = self.get(remote, mtu, now);
-        let told = match told {
+        let next_hop_mtu = match next_hop_mtu {
             // The estimate is not lowered again for packets of the same length, because a burst of errors is about one
             // narrow link.
             0 => PLATEAUS
                 .into_iter()
                 .find(|size| u64::from(*size) < length)?,
             // A packet of this length would have passed, so the message is not believed.
-            told if length <= told => return None,
-            told => u16::try_from(told).unwrap_or(u16::MAX),
+            next_hop_mtu if length <= next_hop_mtu => return None,
+            next_hop_mtu => u16::try_from(next_hop_mtu).unwrap_or(u16::MAX),
         };
-        self.lower(remote, told.max(least(remote)), before, now)
+        self.lower(remote, next_hop_mtu.max(least(remote)), before, now)
     }
 
     /// Lowers the estimate because full-sized packets are lost in silence.

@@ -256,7 +256,7 @@ chain after {{
         let tracked = is("mark", self.marks.tracked_ones());
         let carried = self.marks.carried();
         let looped = is("mark", self.marks.for_workers());
-        let astray: String = legs.map(|leg| self.astray(leg)).concat();
+        let wrong_interface: String = legs.map(|leg| self.wrong_interface(leg)).concat();
         let holders = is("priority", self.marks.holders());
         let early = self.early || !self.queued;
         let keep = dialled::remember(self.seed, early, &looped);
@@ -295,7 +295,7 @@ chain answers {{
 {}}}
 chain handshake {{
 {keep}  tcp flags & (syn | ack) == syn | ack goto answers
-{astray}  meta priority {without_ecn:#x} tcp flags set syn
+{wrong_interface}  meta priority {without_ecn:#x} tcp flags set syn
 }}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
@@ -333,7 +333,7 @@ chain deliver {{
     }
 
     /// Drops dials that would leave by an interface that is not their leg's, as the client's SYN was about to.
-    fn astray(&self, leg: LegId) -> String {
+    fn wrong_interface(&self, leg: LegId) -> String {
         let (plain, tracked) = (self.marks.leg(leg), self.marks.tracked(leg));
         let set = self.set(leg);
         let carried = match leg {

@@ -155,14 +155,14 @@ fn round<C: Clone + Send, F: Send>(
             .then(|| waiting.pop_front())
             .flatten()
     };
-    let (tell, told) = channel();
+    let (tell, events) = channel();
     thread::scope(|scope| {
         for _ in 0..workers {
             let tell = tell.clone();
             scope.spawn(move || work(next, run, admit, &tell));
         }
         drop(tell);
-        told.iter().for_each(&mut hear);
+        events.iter().for_each(&mut hear);
     });
 }
 

@@ -419,14 +419,14 @@ impl Run<'_> {
         gateways: &mut BTreeMap<String, GatewayProcess>,
     ) -> Result<(), LabError> {
         let limit = begin + self.scenario.time_limit;
-        let mut told = begin;
+        let mut last_report = begin;
         let mut all_received = None;
         while !running.iter().all(Running::is_over) {
             self.go_on()?;
             gateways.values_mut().try_for_each(GatewayProcess::check)?;
             let now = timer::now();
-            if now - told >= 5 * TICK {
-                told = now;
+            if now - last_report >= 5 * TICK {
+                last_report = now;
                 let received = running.iter().map(Running::received).sum();
                 self.tell(Phase::Running, now - begin, received);
             }

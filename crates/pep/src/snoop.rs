@@ -206,7 +206,7 @@ impl<P: Packet> Snoop<P> {
         let result = work(direction, &mut context);
         let full = context.full.get();
         self.buffered = self.buffered - before + direction.bytes(&self.config);
-        if full && self.config.wary.is_some() {
+        if full && self.config.shared_limits.is_some() {
             self.make_room(id, now);
         }
         Some(result)
@@ -267,8 +267,8 @@ impl<P: Packet> Flow<P> {
     /// How long it may be silent.
     fn idle(&self, config: &Config) -> Duration {
         let settled = self.heard == [true; 2] && self.ended != [true; 2];
-        match config.wary {
-            Some(wary) if !settled => wary.unsettled,
+        match config.shared_limits {
+            Some(shared_limits) if !settled => shared_limits.unsettled,
             _ => config.idle,
         }
     }

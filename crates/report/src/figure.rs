@@ -102,7 +102,7 @@ pub fn summary(measure: &str) -> String {
 
 /// What the measures of a figure are; one that is taken of several flows, links or proxies is told once.
 fn summaries<M: AsRef<str>>(measures: &[M]) -> String {
-    let mut told: Vec<(String, Vec<String>)> = Vec::new();
+    let mut grouped: Vec<(String, Vec<String>)> = Vec::new();
     for measure in measures.iter().map(AsRef::as_ref) {
         let (what, one) = match find(measure) {
             Ok(named) => {
@@ -117,12 +117,12 @@ fn summaries<M: AsRef<str>>(measures: &[M]) -> String {
             }
             Err(_) => (measure.to_owned(), None),
         };
-        match told.iter_mut().find(|(same, _)| *same == what) {
+        match grouped.iter_mut().find(|(same, _)| *same == what) {
             Some((_, of)) => of.extend(one),
-            None => told.push((what, one.into_iter().collect())),
+            None => grouped.push((what, one.into_iter().collect())),
         }
     }
-    let words = told.into_iter().map(|(what, of)| {
+    let words = grouped.into_iter().map(|(what, of)| {
         if of.is_empty() {
             what
         } else {
@@ -139,9 +139,9 @@ mod tests {
     #[test]
     fn what_is_measured_of_several_is_told_once() {
         let each = ["goodput(a)", "goodput(b)", "jain"];
-        let told = summaries(&each);
-        assert!(told.contains(", in Mbit/s, of `a`, `b` / "), "{told}");
-        assert_eq!(told.matches("received in order").count(), 1, "{told}");
+        let summed = summaries(&each);
+        assert!(summed.contains(", in Mbit/s, of `a`, `b` / "), "{summed}");
+        assert_eq!(summed.matches("received in order").count(), 1, "{summed}");
         assert_eq!(summary("no such thing"), "no such thing");
     }
 }

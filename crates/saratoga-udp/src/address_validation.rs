@@ -238,9 +238,9 @@ mod tests {
     #[test]
     fn only_the_question_of_this_server_address_session_and_time_is_a_proof() {
         let key = ("10.0.0.2:700".parse().unwrap(), 7);
-        let mut door = AddressValidation::new().unwrap();
-        let stamp = door.ask(key, &request(), at(1000));
-        assert!(!door.knows(key.0, at(1000)));
+        let mut validation = AddressValidation::new().unwrap();
+        let stamp = validation.ask(key, &request(), at(1000));
+        assert!(!validation.knows(key.0, at(1000)));
         let mut changed = stamp;
         changed.0[5] ^= 1;
         let others = [
@@ -250,72 +250,78 @@ mod tests {
             (key, changed),
         ];
         for (from, stamp) in others {
-            assert!(!door.proves(from, stamp, at(1600)), "{from:?}");
+            assert!(!validation.proves(from, stamp, at(1600)), "{from:?}");
         }
-        assert!(!door.proves(key, stamp, at(40_000)), "late");
+        assert!(!validation.proves(key, stamp, at(40_000)), "late");
         let mut another = AddressValidation::new().unwrap();
         assert!(!another.proves(key, stamp, at(1600)));
-        assert!(door.proves(key, stamp, at(1600)));
-        assert!(door.knows(key.0, at(60_000)) && !door.knows(key.0, at(200_000)));
+        assert!(validation.proves(key, stamp, at(1600)));
+        assert!(validation.knows(key.0, at(60_000)) && !validation.knows(key.0, at(200_000)));
     }
 
     #[test]
     fn a_flood_takes_no_more_room_than_there_is_and_the_youngest_stay() {
-        let mut door = AddressValidation::new().unwrap();
+        let mut validation = AddressValidation::new().unwrap();
         for i in 0..20_000u64 {
             let ip = std::net::Ipv4Addr::from(0x0a00_0000 + i as u32);
-            door.ask((SocketAddr::from((ip, 7)), 7), &request(), at(i));
-            assert!(door.waiting.len() <= MOST_WAITING);
+            validation.ask((SocketAddr::from((ip, 7)), 7), &request(), at(i));
+            assert!(validation.waiting.len() <= MOST_WAITING);
         }
         let last = std::net::Ipv4Addr::from(0x0a00_0000 + 19_999);
-        assert!(door.waiting((SocketAddr::from((last, 7)), 7)).is_some());
+        assert!(
+            validation
+                .waiting((SocketAddr::from((last, 7)), 7))
+                .is_some()
+        );
     }
 
     #[test]
     fn what_nobody_can_prove_any_more_is_forgotten_without_a_flood() {
         let key = ("10.0.0.2:700".parse().unwrap(), 7);
-        let mut door = AddressValidation::new().unwrap();
-        let stamp = door.ask(key, &request(), at(0));
-        assert!(door.proves(key, stamp, at(100)));
-        door.tidy(at(29_000));
-        assert!(door.waiting(key).is_some() && door.knows(key.0, at(29_000)));
-        door.tidy(at(31_000));
-        assert!(door.waiting(key).is_none() && door.knows(key.0, at(31_000)));
-        door.tidy(at(130_000));
-        assert!(door.known.is_empty());
+        let mut validation = AddressValidation::new().unwrap();
+        let stamp = validation.ask(key, &request(), at(0));
+        assert!(validation.proves(key, stamp, at(100)));
+        validation.tidy(at(29_000));
+        assert!(validation.waiting(key).is_some() && validation.knows(key.0, at(29_000)));
+        validation.tidy(at(31_000));
+        assert!(validation.waiting(key).is_none() && validation.knows(key.0, at(31_000)));
+        validation.tidy(at(130_000));
+        assert!(validation.known.is_empty());
     }
 
     #[test]
     fn one_host_forgets_its_own_by_whatever_of_its_addresses() {
-        let mut door = AddressValidation::new().unwrap();
+        let mut validation = AddressValidation::new().unwrap();
         let other = ("10.0.0.2:700".parse().unwrap(), 7);
-        let stamp = door.ask(other, &request(), at(0));
-        assert!(door.proves(other, stamp, at(0)));
+        let stamp = validation.ask(other, &request(), at(0));
+        assert!(validation.proves(other, stamp, at(0)));
         for i in 0..10_000u64 {
             let ip = std::net::Ipv6Addr::from_bits((0x2001_0db8 << 96) + u128::from(i));
             let key = (SocketAddr::from((ip, 7)), 7);
-            let stamp = door.ask(key, &request(), at(i));
-            assert!(door.proves(key, stamp, at(i)));
-            assert!(door.waiting.len() <= MOST_WAITING && door.known.len() <= MOST_KNOWN);
+            let stamp = validation.ask(key, &request(), at(i));
+            assert!(validation.proves(key, stamp, at(i)));
+            assert!(
+                validation.waiting.len() <= MOST_WAITING && validation.known.len() <= MOST_KNOWN
+            );
         }
-        assert!(door.waiting(other).is_some() && door.knows(other.0, at(10_000)));
+        assert!(validation.waiting(other).is_some() && validation.knows(other.0, at(10_000)));
         let late = ("10.0.0.3:700".parse().unwrap(), 7);
-        let stamp = door.ask(late, &request(), at(10_000));
-        assert!(door.proves(late, stamp, at(10_000)) && door.knows(late.0, at(10_000)));
+        let stamp = validation.ask(late, &request(), at(10_000));
+        assert!(validation.proves(late, stamp, at(10_000)) && validation.knows(late.0, at(10_000)));
     }
 
     #[test]
     fn who_answers_no_more_is_asked_again() {
         let key = ("10.0.0.2:700".parse().unwrap(), 7);
-        let mut door = AddressValidation::new().unwrap();
-        let stamp = door.ask(key, &request(), at(0));
-        assert!(door.proves(key, stamp, at(600)));
-        let credit = door.credit(key.0, at(1000)).unwrap();
+        let mut validation = AddressValidation::new().unwrap();
+        let stamp = validation.ask(key, &request(), at(0));
+        assert!(validation.proves(key, stamp, at(600)));
+        let credit = validation.credit(key.0, at(1000)).unwrap();
         credit.draw(CREDIT - LITTLE);
-        assert!(door.knows(key.0, at(1000)));
+        assert!(validation.knows(key.0, at(1000)));
         credit.draw(1);
-        assert!(!door.knows(key.0, at(1000)), "for all its sessions");
-        assert!(door.proves(key, stamp, at(1200)));
+        assert!(!validation.knows(key.0, at(1000)), "for all its sessions");
+        assert!(validation.proves(key, stamp, at(1200)));
         assert_eq!(credit.left(), CREDIT);
         credit.draw(CREDIT);
         credit.repay(CREDIT);

@@ -130,18 +130,18 @@ impl Plpmtu {
 
     /// A report tells the fate of what was sent before `horizon`: all of `holes` is missing, and all else below `end`
     /// has arrived, where that is known. Returns how many octets a probe lost, which no congestion explains.
-    pub(crate) fn told(
+    pub(crate) fn on_report(
         &mut self,
         holes: &[(u64, u64)],
         end: Option<u64>,
         horizon: Horizon,
         now: Instant,
     ) -> u64 {
-        let told = |probe: &Probe| match horizon {
+        let is_reported = |probe: &Probe| match horizon {
             Horizon::Packet(number) => probe.number < number,
             Horizon::Time(at) => probe.at < at,
         };
-        let Some(probe) = self.probe.filter(told) else {
+        let Some(probe) = self.probe.filter(is_reported) else {
             return 0;
         };
         let missing = |&(from, to): &(u64, u64)| from < probe.to && probe.from < to;
@@ -205,9 +205,12 @@ mod tests {
             bad = bad.saturating_sub(1);
             let holes = if passes { vec![] } else { vec![(from, to)] };
             let horizon = Horizon::Packet(number);
-            assert_eq!(plpmtu.told(&holes, Some(to), horizon, Instant::ZERO), 0);
+            assert_eq!(
+                plpmtu.on_report(&holes, Some(to), horizon, Instant::ZERO),
+                0
+            );
             let horizon = Horizon::Packet(number + 1);
-            let lost = plpmtu.told(&holes, Some(to), horizon, Instant::ZERO);
+            let lost = plpmtu.on_report(&holes, Some(to), horizon, Instant::ZERO);
             assert_eq!(lost, if passes { 0 } else { to });
         }
         (plpmtu.content() + HEADERS, number)
@@ -236,7 +239,7 @@ mod tests {
             number += 2;
             plpmtu.sent(number, 0, len, now);
             let holes = if arrives { vec![] } else { vec![(0, len)] };
-            plpmtu.told(&holes, Some(len), Horizon::Packet(number + 1), now);
+            plpmtu.on_report(&holes, Some(len), Horizon::Packet(number + 1), now);
         };
         probe(&mut plpmtu, true);
         assert_eq!(plpmtu.content(), 1444);
@@ -276,10 +279,10 @@ mod tests {
         let mut plpmtu = Plpmtu::new(1444, HEADERS);
         let after = Horizon::Packet(2);
         plpmtu.sent(1, 0, 1444, Instant::ZERO);
-        assert_eq!(plpmtu.told(&[], None, after, Instant::ZERO), 0);
+        assert_eq!(plpmtu.on_report(&[], None, after, Instant::ZERO), 0);
         assert_eq!((plpmtu.content(), plpmtu.due(Instant::ZERO)), (1144, None));
         assert_eq!(
-            plpmtu.told(&[(5000, 6000), (1443, 1500)], None, after, Instant::ZERO),
+            plpmtu.on_report(&[(5000, 6000), (1443, 1500)], None, after, Instant::ZERO),
             1444
         );
     }

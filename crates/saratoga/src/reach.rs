@@ -144,9 +144,9 @@ impl Reach {
     }
 
     /// A report came in. Returns how many octets a probe has lost, which no congestion explains.
-    pub(crate) fn told(&mut self, heard: &Heard<'_>, now: Instant) -> u64 {
+    pub(crate) fn on_report(&mut self, heard: &Heard<'_>, now: Instant) -> u64 {
         let end = Some(heard.end).filter(|_| !heard.incomplete);
-        let lost = self.plpmtu.told(heard.holes, end, heard.horizon, now);
+        let lost = self.plpmtu.on_report(heard.holes, end, heard.horizon, now);
         if let Some(number) = heard.number {
             // A peer may name the same hole again and again.
             let holes = heard.holes.iter().map(|(from, to)| to - from);

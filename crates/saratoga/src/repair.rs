@@ -65,11 +65,11 @@ impl Repairs {
         holes: impl Iterator<Item = (u64, u64)>,
         horizon: Horizon,
     ) -> u64 {
-        let told = |sent: &Sent| match horizon {
+        let is_reported = |sent: &Sent| match horizon {
             Horizon::Packet(number) => sent.number < number,
             Horizon::Time(at) => sent.at < at,
         };
-        while self.flight.front().is_some_and(told) {
+        while self.flight.front().is_some_and(is_reported) {
             self.forget_oldest();
         }
         let before = self.missing.total();

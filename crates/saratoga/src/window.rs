@@ -58,7 +58,7 @@ impl Window {
 
     /// A report answers packet `number`, of a sender that may send at `rate`. Without a `round_trip`, the
     /// shortest measured, there is no bound: on a long path the first report is far.
-    pub(crate) fn told(
+    pub(crate) fn on_report(
         &mut self,
         number: u64,
         rate: Rate,
@@ -106,7 +106,7 @@ mod tests {
         assert!(window.has_room(), "no round trip is known");
         // 1 MiB each ms: the window is 4 MiB and four round trips of 1 MiB.
         let near = Some(Duration::from_millis(1));
-        window.told(1, rate, near, at(10));
+        window.on_report(1, rate, near, at(10));
         assert!(!window.wants_a_report());
         for number in 2..=9 {
             assert!(window.has_room(), "{number}");
@@ -115,7 +115,7 @@ mod tests {
         assert!(!window.has_room());
         assert!(window.wants_a_report());
         // The answer to a packet between the questions tells of the question before it.
-        window.told(7, rate, near, at(18));
+        window.on_report(7, rate, near, at(18));
         assert!(window.has_room());
         assert!(window.wants_a_report());
     }
@@ -125,7 +125,7 @@ mod tests {
         let rate = Rate::from_bits_per_sec(1_000_000_000);
         let mut window = Window::new(at(0));
         window.sent(1, 125_000, true);
-        window.told(1, rate, Some(Duration::from_millis(600)), at(1));
+        window.on_report(1, rate, Some(Duration::from_millis(600)), at(1));
         // Three round trips without an answer.
         for ms in 2..=1800 {
             assert!(window.has_room(), "{ms}");

@@ -419,7 +419,7 @@ mod tests {
                     0..=2 if from >= to => 5,
                     step => step,
                 };
-                let told = boards.each_mut().map(|board| {
+                let answers = boards.each_mut().map(|board| {
                     let mut newly_acked = NewlyAcked::default();
                     match step {
                         0 => board.sack(from, to, &mut newly_acked),
@@ -438,10 +438,10 @@ mod tests {
                     let latest = newly_acked.latest.map(|sent| (sent.to, sent.at, sent.transmits));
                     let NewlyAcked { acked, delivered, last, again, news, .. } = newly_acked;
                     let counts = (board.pipe(), board.sacked_out(), board.lost_out());
-                    let told = (acked, delivered, again, news);
-                    (told, last, latest, counts, board.next_lost())
+                    let counted = (acked, delivered, again, news);
+                    (counted, last, latest, counts, board.next_lost())
                 });
-                prop_assert_eq!(&told[0], &told[1]);
+                prop_assert_eq!(&answers[0], &answers[1]);
                 match step {
                     2 => una = from,
                     5.. => end += len * MSS,

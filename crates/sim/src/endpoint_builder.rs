@@ -301,11 +301,11 @@ impl<'s> EndpointBuilder<'s> {
             WireSize::Fixed { data, bare } => (data, bare),
             WireSize::True => (config.data_header(), config.data_header()),
         };
-        let told = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as u32);
+        let number = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as u32);
         if endpoint.data_header.is_some() || endpoint.ack_header.is_some() {
             config.ns2.wire_size = WireSize::Fixed {
-                data: told(endpoint.data_header).unwrap_or(data),
-                bare: told(endpoint.ack_header).unwrap_or(bare),
+                data: number(endpoint.data_header).unwrap_or(data),
+                bare: number(endpoint.ack_header).unwrap_or(bare),
             };
         }
         let headers = Bytes(config.data_header().into());

@@ -48,7 +48,7 @@ pub(crate) struct PendingWork {
     /// The duration was over, and the connection was reset.
     cut: bool,
     /// How many of the bytes received were told.
-    told: u64,
+    reported: u64,
 }
 
 /// What an end tells the engine: its application was called, the last byte was acknowledged, or a frame was handled, so that
@@ -283,8 +283,8 @@ impl FlowEndpoint {
     /// How many bytes it has received so far, where that has changed since it was asked last.
     pub(crate) fn take_progress(&mut self) -> Option<u64> {
         let received = self.record.received;
-        let told = core::mem::replace(&mut self.pending.told, received);
-        (told != received).then_some(received)
+        let before = core::mem::replace(&mut self.pending.reported, received);
+        (before != received).then_some(received)
     }
 
     /// Whether its duration was over since it was asked last.

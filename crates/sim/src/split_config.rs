@@ -104,10 +104,10 @@ fn endpoint(scenario: &Scenario, name: &str, endpoint: &Endpoint) -> Result<tcp:
         config.recovery = endpoint_builder::recovery(recovery, &format!("gateways.{name}"))?;
     }
     if let tcp::ns2::WireSize::Fixed { data, bare } = config.ns2.wire_size {
-        let told = |bytes: Option<Bytes>, or| bytes.map_or(or, |bytes| bytes.0 as u32);
+        let or_preset = |bytes: Option<Bytes>, or| bytes.map_or(or, |bytes| bytes.0 as u32);
         config.ns2.wire_size = tcp::ns2::WireSize::Fixed {
-            data: told(endpoint.data_header, data),
-            bare: told(endpoint.ack_header, bare),
+            data: or_preset(endpoint.data_header, data),
+            bare: or_preset(endpoint.ack_header, bare),
         };
     }
     // With a handshake the smaller of the two ends' maximum segment sizes counts.

@@ -46,7 +46,7 @@ impl Settings {
             },
             bytes: self.cache,
             total: Bytes(self.cache.0.saturating_mul(ALL)),
-            wary: Some(SharedAgentLimits::GATEWAY),
+            shared_limits: Some(SharedAgentLimits::GATEWAY),
             ..snoop::Config::standard()
         }
     }
@@ -105,12 +105,12 @@ impl SnoopBridge {
         mut stops: impl FnMut() -> bool,
         mut tells: impl FnMut(&Report),
     ) -> Result<(), DriverError> {
-        let (mut told, mut before) = (Instant::now(), 0);
+        let (mut last_report, mut before) = (Instant::now(), 0);
         while !stops() {
             self.0.turn(TURN, |never| match never {})?;
             let received = self.0.counters().received;
-            if told.elapsed() > PAUSE && received > before {
-                (told, before) = (Instant::now(), received);
+            if last_report.elapsed() > PAUSE && received > before {
+                (last_report, before) = (Instant::now(), received);
                 tells(&self.report());
             }
         }

@@ -155,10 +155,10 @@ mod tests {
         let mut bytes = Vec::new();
         put(&mut bytes, 3, b"abcde");
         nest(&mut bytes, 9, |inner| put(inner, 1, &[7]));
-        let told: Vec<_> = attributes(&bytes).collect();
-        assert_eq!(told[0], (3, &b"abcde"[..]));
-        assert_eq!(told[1].0, 9);
-        let inner: Vec<_> = attributes(told[1].1).collect();
+        let found: Vec<_> = attributes(&bytes).collect();
+        assert_eq!(found[0], (3, &b"abcde"[..]));
+        assert_eq!(found[1].0, 9);
+        let inner: Vec<_> = attributes(found[1].1).collect();
         assert_eq!(inner, [(1, &[7][..])]);
     }
 
@@ -167,8 +167,8 @@ mod tests {
         let one = [[6u16, 7].map(u16::to_ne_bytes).concat(), vec![1, 2, 0, 0]].concat();
         let two = [4u16, 8].map(u16::to_ne_bytes).concat();
         let whole = [one, two.clone()].concat();
-        let told: Vec<_> = attributes(&whole).collect();
-        assert_eq!(told, [(7, &[1, 2][..]), (8, &[][..])]);
+        let found: Vec<_> = attributes(&whole).collect();
+        assert_eq!(found, [(7, &[1, 2][..]), (8, &[][..])]);
         assert_eq!(attributes(&whole[..5]).count(), 0, "cut off");
         assert_eq!(attributes(&[0; 64]).count(), 0, "of no length");
     }

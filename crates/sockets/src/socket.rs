@@ -248,8 +248,8 @@ pub fn stop_listening(listener: impl AsFd) -> io::Result<()> {
 /// Whether the other end of a Unix socket is closed altogether, and not for writing alone.
 pub fn has_hung_up(socket: impl AsFd) -> bool {
     let mut asked = [PollFd::new(&socket, PollFlags::empty())];
-    let told = poll(&mut asked, Some(&Timespec::default()));
-    told.is_ok() && asked[0].revents().contains(PollFlags::HUP)
+    let ready = poll(&mut asked, Some(&Timespec::default()));
+    ready.is_ok() && asked[0].revents().contains(PollFlags::HUP)
 }
 
 /// The user (effective uid) of the process that connected a Unix socket.
@@ -351,10 +351,10 @@ fn rest(message: &libc::msghdr) -> Option<libc::c_int> {
     // the buffer that the caller still holds.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const *message);
-        let told = !header.is_null()
+        let is_queue_length = !header.is_null()
             && (*header).cmsg_level == libc::SOL_TCP
             && (*header).cmsg_type == crate::tcp::TCP_INQ;
-        told.then(|| {
+        is_queue_length.then(|| {
             libc::CMSG_DATA(header)
                 .cast::<libc::c_int>()
                 .read_unaligned()
@@ -538,13 +538,13 @@ mod tests {
     fn a_unix_peer_is_known_and_a_closed_door_ends_the_wait() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("door");
-        let door = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let client = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        let (seated, _) = door.accept().unwrap();
+        let (seated, _) = listener.accept().unwrap();
         assert_eq!(peer_user(&seated).unwrap(), own_user());
         drop(client);
-        let outside = door.try_clone().unwrap();
-        let waits = std::thread::spawn(move || door.accept().unwrap_err().kind());
+        let outside = listener.try_clone().unwrap();
+        let waits = std::thread::spawn(move || listener.accept().unwrap_err().kind());
         std::thread::sleep(Duration::from_millis(20));
         stop_listening(&outside).unwrap();
         assert_eq!(waits.join().unwrap(), io::ErrorKind::InvalidInput);

@@ -394,8 +394,8 @@ impl Sender {
 
     /// The state of loss recovery changes; a reduction for marks ends by itself.
     pub(crate) fn enter(&mut self, phase: Phase) {
-        let goes_on = self.is_in_cwr() && matches!(phase, Phase::Open | Phase::Disorder);
-        if self.phase != phase && !goes_on {
+        let stays_reduced = self.is_in_cwr() && matches!(phase, Phase::Open | Phase::Disorder);
+        if self.phase != phase && !stays_reduced {
             self.phase = phase;
             if phase != Phase::Disorder {
                 self.sent = 0;

@@ -251,13 +251,13 @@ entries! {
         // SAFETY: the head of the file.
         let room = unsafe { load(length)? } as usize / size_of::<c_int>();
         let values = stack.at_once(|state| state.option(fd, level, name))?;
-        let told = values.len().min(room);
-        for (at, one) in values[..told].iter().enumerate() {
+        let copied = values.len().min(room);
+        for (at, one) in values[..copied].iter().enumerate() {
             // SAFETY: within the room that the caller told.
             unsafe { store(value.cast::<c_int>().wrapping_add(at), *one)? };
         }
         // SAFETY: the length was read, so it is there.
-        unsafe { store(length, (told * size_of::<c_int>()) as socklen_t).map(|()| 0) }
+        unsafe { store(length, (copied * size_of::<c_int>()) as socklen_t).map(|()| 0) }
     }
 
     setsockopt(

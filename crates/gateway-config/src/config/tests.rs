@@ -204,8 +204,8 @@ fn every_key_has_a_mistake_of_its_own() {
         ("[[policy]]", "action = \"split\"\n"),
     ] {
         // The message about a key that there is not lists those there are.
-        let told = wrong(&format!("{table}\n{before}no_such_key = 1"));
-        let (_, keys) = told.split_once("expected ").unwrap();
+        let message = wrong(&format!("{table}\n{before}no_such_key = 1"));
+        let (_, keys) = message.split_once("expected ").unwrap();
         for key in keys.split('`').skip(1).step_by(2) {
             seen += 1;
             // What a leg has, either may show.
@@ -221,8 +221,8 @@ fn every_key_has_a_mistake_of_its_own() {
 
 /// Whether the mistake in `text` stands at `key` of `table`.
 fn is_of(table: &str, key: &str, text: &str) -> bool {
-    let told = wrong(text);
-    let line: usize = told.split(':').nth(1).unwrap().parse().unwrap();
+    let message = wrong(text);
+    let line: usize = message.split(':').nth(1).unwrap().parse().unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let header = lines[..line]
         .iter()
@@ -248,11 +248,11 @@ fn a_policy_on_a_strange_interface_is_doubtful() {
     let config = Config::parse("gw.toml", policy).unwrap();
     assert!(config.warnings().is_empty(), "the command line may name it");
     let config = config.between("eth0", "eth1");
-    let told: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
-    assert_eq!(told.len(), 1);
+    let warnings: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1);
     assert!(
-        told[0].contains("policy `x` matches on interface `eth7`"),
-        "{told:?}"
+        warnings[0].contains("policy `x` matches on interface `eth7`"),
+        "{warnings:?}"
     );
 }
 
@@ -260,9 +260,9 @@ fn a_policy_on_a_strange_interface_is_doubtful() {
 fn a_leg_that_no_policy_chooses_is_doubtful() {
     let text = "[leg.bulk]\n[leg.rest]\n[[policy]]\naction = \"split\"\nleg = \"rest\"";
     let config = Config::parse("gw.toml", text).unwrap();
-    let told: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
+    let warnings: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        warnings,
         ["[leg.bulk] is never used: no policy has `leg = \"bulk\"`"]
     );
 }

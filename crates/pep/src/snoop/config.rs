@@ -95,7 +95,7 @@ pub struct Config {
     /// there), with [`Gain::Ns2`] in all (`snoopTick_`).
     pub min_timeout: Duration,
     /// What an agent among strangers heeds beside; none in the simulator's presets.
-    pub wary: Option<SharedAgentLimits>,
+    pub shared_limits: Option<SharedAgentLimits>,
 }
 
 /// What an agent heeds whose packets are anybody's, and whose copies somebody may stop: then nobody has its memory alone, and no
@@ -157,7 +157,7 @@ impl Config {
             srtt: Duration::from_millis(600),
             rttvar: Duration::from_millis(100),
             min_timeout: Duration::from_millis(200),
-            wary: None,
+            shared_limits: None,
         }
     }
 
@@ -187,7 +187,7 @@ impl Config {
             bytes: gateway.snoop.cache_of(&gateway.sat),
             total: gateway.limits.snoop_cache,
             flows: gateway.limits.snoop_flows,
-            wary: Some(SharedAgentLimits::GATEWAY),
+            shared_limits: Some(SharedAgentLimits::GATEWAY),
             ..Self::standard()
         }
     }

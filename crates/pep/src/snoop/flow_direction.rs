@@ -65,14 +65,14 @@ impl Record {
     /// The copy that the receiver waits for has not arrived. Where that is usual, what stops copies is no loss, and whoever is kept from
     /// its sender's help for their sake is worse off. Of other copies a queue that overflows may stop hundreds in a row.
     pub(super) fn failed(&mut self, config: &Config) {
-        let Some(wary) = config.wary else {
+        let Some(shared_limits) = config.shared_limits else {
             return;
         };
         self.failures = self.failures.saturating_add(1);
         let most = if self.proven {
-            wary.failures.saturating_mul(4)
+            shared_limits.failures.saturating_mul(4)
         } else {
-            wary.failures
+            shared_limits.failures
         };
         self.given_up |= self.failures >= most;
     }
@@ -128,7 +128,9 @@ impl<P: Packet> FlowDirection<P> {
 
     /// What its copies take of the room of all flows.
     pub(super) fn bytes(&self, config: &Config) -> Bytes {
-        let overhead = config.wary.map_or(0, |wary| wary.overhead.0);
+        let overhead = config
+            .shared_limits
+            .map_or(0, |shared_limits| shared_limits.overhead.0);
         self.state.cache.bytes() + Bytes(overhead * self.state.cache.len() as u64)
     }
 
@@ -184,7 +186,7 @@ impl<P: Packet> FlowDirection<P> {
             *self = Self::new(context.config, context.now);
         }
         // Whoever says that he sends to somebody has to have been answered.
-        let unheard = context.config.wary.is_some() && self.state.ack.is_none();
+        let unheard = context.config.shared_limits.is_some() && self.state.ack.is_none();
         let state = &mut self.state;
         state.order += 1;
         if view.flags.contains(Flags::SYN) {
@@ -280,7 +282,10 @@ impl<P: Packet> DirectionState<P> {
     }
 
     fn has_room_among_all(&self, size: Bytes, context: &Context<'_, P>) -> bool {
-        let overhead = context.config.wary.map_or(Bytes(0), |wary| wary.overhead);
+        let overhead = context
+            .config
+            .shared_limits
+            .map_or(Bytes(0), |shared_limits| shared_limits.overhead);
         let fits = context.buffered + size + overhead <= context.config.total;
         context.full.set(context.full.get() || !fits);
         fits

@@ -164,8 +164,8 @@ impl HandshakeTracker {
         let stamp = segment.timestamps.map(|stamp| stamp.value);
         let opener = syn.clock.map(|(value, _)| stamp.unwrap_or(value));
         let shown = opener.zip(answer.clock.map(|(value, _)| value));
-        let goes_on = stamp.or(syn.clock(now)).zip(answer.clock(now));
-        let clocks = shown.zip(goes_on);
+        let continued = stamp.or(syn.clock(now)).zip(answer.clock(now));
+        let clocks = shown.zip(continued);
         let window = u64::from(segment.window) << scales.map_or(0, |(opener, _)| opener);
         Progress::Complete {
             near: Takeover {

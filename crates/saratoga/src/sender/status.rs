@@ -119,7 +119,7 @@ impl Sender {
                 self.ask_at = self.ask_at.min(now + self.timing.interval(now));
             }
             let least = self.timing.least();
-            self.window.told(number, self.rate(), least, now);
+            self.window.on_report(number, self.rate(), least, now);
             self.held = false;
         }
         let clipped = |value: u128| {
@@ -163,7 +163,7 @@ impl Sender {
             in_order: progress,
             available: self.available,
         };
-        let probe = self.reach.told(&heard, now);
+        let probe = self.reach.on_report(&heard, now);
         let lost = self
             .repairs
             .report(holes.into_iter(), horizon)

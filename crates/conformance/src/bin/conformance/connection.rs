@@ -98,7 +98,7 @@ impl Connection {
             self.local = segment.source;
         }
         let peer = |number: u32| number.wrapping_sub(self.remote_zero);
-        let told = expected
+        let scripted = expected
             .options
             .iter()
             .flatten()
@@ -114,14 +114,14 @@ impl Connection {
                     TcpOption::Sack(blocks.map(|&(a, b)| (peer(a), peer(b))).collect())
                 }
                 TcpOption::Timestamps { value, echo } => {
-                    if let Some(script) = told {
+                    if let Some(script) = scripted {
                         self.stamps.insert(script, *value);
                         let offset = value.wrapping_sub(script);
                         self.stamp_offset.get_or_insert(offset);
                     }
                     // The stack's clock is its own: its values are not compared. What it echoes is the peer's.
                     TcpOption::Timestamps {
-                        value: told.unwrap_or(*value),
+                        value: scripted.unwrap_or(*value),
                         echo: *echo,
                     }
                 }

@@ -174,17 +174,17 @@ pub(crate) fn make(
             ))
         }
         "ioctl" => {
-            let mut told: c_int = -1;
+            let mut written: c_int = -1;
             let request = a.number(1)? as u64;
             let value = invoke!(
                 table,
                 ioctl,
                 a.descriptor(0)?,
                 request,
-                (&raw mut told).cast()
+                (&raw mut written).cast()
             );
             let mut outcome = Outcome::of(value.into());
-            outcome.complaint = arguments::compare("value", a.value(2), &[told], value == 0)?;
+            outcome.complaint = arguments::compare("value", a.value(2), &[written], value == 0)?;
             Ok(outcome)
         }
         "close" => plain(invoke!(table, close, a.descriptor(0)?)),
@@ -205,15 +205,15 @@ pub(crate) fn make(
             ))
         }
         "getsockopt" => {
-            let mut told = [-1 as c_int; 2];
+            let mut written = [-1 as c_int; 2];
             let wanted = a.option(3)?.len().clamp(1, 2);
             let mut length = (wanted * size_of::<c_int>()) as libc::socklen_t;
-            let (fd, data) = (a.descriptor(0)?, told.as_mut_ptr().cast::<c_void>());
+            let (fd, data) = (a.descriptor(0)?, written.as_mut_ptr().cast::<c_void>());
             let (level, name) = (a.int(1)?, a.int(2)?);
             let value = invoke!(table, getsockopt, fd, level, name, data, &raw mut length);
             let mut outcome = Outcome::of(value.into());
-            let told = &told[..wanted];
-            outcome.complaint = arguments::compare("option", a.value(3), told, value == 0)?;
+            let written = &written[..wanted];
+            outcome.complaint = arguments::compare("option", a.value(3), written, value == 0)?;
             Ok(outcome)
         }
         "poll" => polling::poll(table, a),

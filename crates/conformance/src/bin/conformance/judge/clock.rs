@@ -21,8 +21,8 @@ pub(super) fn read(object: &Object) -> Result<Micros> {
         tv_usec: 0,
     };
     let table = object.table();
-    let told = invoke!(table, gettimeofday, &raw mut time, core::ptr::null_mut());
-    ensure!(told == 0, "the stack does not tell the time");
+    let status = invoke!(table, gettimeofday, &raw mut time, core::ptr::null_mut());
+    ensure!(status == 0, "the stack does not tell the time");
     Ok(time.tv_sec * 1_000_000 + time.tv_usec)
 }
 

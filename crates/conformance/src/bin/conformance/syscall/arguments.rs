@@ -144,7 +144,7 @@ impl Vectors {
 pub(super) fn compare(
     what: &str,
     expected: Option<&Value>,
-    told: &[c_int],
+    returned: &[c_int],
     succeeded: bool,
 ) -> Result<Option<String>> {
     let numbers = match expected {
@@ -155,13 +155,13 @@ pub(super) fn compare(
     if !succeeded {
         return Ok(None);
     }
-    for (wanted, told) in numbers.iter().zip(told) {
+    for (wanted, returned) in numbers.iter().zip(returned) {
         match wanted {
             Value::Whatever => {}
-            Value::Number(wanted) if *wanted == i64::from(*told) => {}
+            Value::Number(wanted) if *wanted == i64::from(*returned) => {}
             Value::Number(wanted) => {
                 return Ok(Some(format!(
-                    "the {what} is {told}, and {wanted} was expected"
+                    "the {what} is {returned}, and {wanted} was expected"
                 )));
             }
             _ => bail!("a value is a number in brackets"),

@@ -100,13 +100,13 @@ pub(super) fn epoll_wait(table: &Table, arguments: &Arguments<'_>) -> Result<Out
         timeout
     );
     let mut outcome = Outcome::of(value.into());
-    let told = usize::try_from(value).unwrap_or(0);
-    for (wanted, told) in expected.iter().zip(&events[..told]) {
-        let (wanted, told) = ((wanted.events, wanted.u64), (told.events, told.u64));
-        if wanted != told {
+    let count = usize::try_from(value).unwrap_or(0);
+    for (wanted, returned) in expected.iter().zip(&events[..count]) {
+        let (wanted, returned) = ((wanted.events, wanted.u64), (returned.events, returned.u64));
+        if wanted != returned {
             outcome.complaint = Some(format!(
                 "events {:#x} of descriptor {}, and {:#x} of {} were expected",
-                told.0, told.1, wanted.0, wanted.1
+                returned.0, returned.1, wanted.0, wanted.1
             ));
         }
     }

@@ -11,9 +11,9 @@ use support::{Script, ack, data, from_ground, sack, tcp};
 /// What a segment takes of the cache of all.
 const SEGMENT: u64 = 540 + SharedAgentLimits::GATEWAY.overhead.0;
 
-fn wary() -> Config {
+fn shared_limits() -> Config {
     let mut config = Config::standard();
-    config.wary = Some(SharedAgentLimits::GATEWAY);
+    config.shared_limits = Some(SharedAgentLimits::GATEWAY);
     config
 }
 
@@ -54,7 +54,7 @@ impl Script {
 
 #[test]
 fn nothing_is_kept_for_a_receiver_that_was_never_heard() {
-    let mut script = Script::new(wary());
+    let mut script = Script::new(shared_limits());
     script.send(0..10);
     assert_eq!(script.agent.buffered(), Bytes(0));
     script.passes(ack(5));
@@ -64,7 +64,7 @@ fn nothing_is_kept_for_a_receiver_that_was_never_heard() {
 
 #[test]
 fn a_copy_takes_more_than_its_bytes() {
-    let mut config = wary();
+    let mut config = shared_limits();
     config.total = Bytes(5 * SEGMENT);
     let mut script = Script::new(config);
     script.passes(ack(0));
@@ -75,7 +75,7 @@ fn a_copy_takes_more_than_its_bytes() {
 
 #[test]
 fn who_fills_the_cache_makes_room_for_others() {
-    let mut config = wary();
+    let mut config = shared_limits();
     config.total = Bytes(64 * SEGMENT);
     let mut script = Script::new(config);
     for port in 1..9 {
@@ -100,7 +100,7 @@ fn who_fills_the_cache_makes_room_for_others() {
 
 #[test]
 fn a_host_with_a_small_share_keeps_it() {
-    let mut config = wary();
+    let mut config = shared_limits();
     config.total = Bytes(64 * SEGMENT);
     let mut script = Script::new(config);
     script.answered(2, 1);
@@ -123,7 +123,7 @@ fn a_host_with_a_small_share_keeps_it() {
 
 #[test]
 fn what_stands_still_gives_way_whoever_has_it() {
-    let mut config = wary();
+    let mut config = shared_limits();
     config.total = Bytes(16 * SEGMENT);
     let mut script = Script::new(config);
     for host in 1..9 {
@@ -145,7 +145,7 @@ fn what_stands_still_gives_way_whoever_has_it() {
 
 #[test]
 fn flows_that_never_began_or_have_ended_are_forgotten_soon() {
-    let mut script = Script::new(wary());
+    let mut script = Script::new(shared_limits());
     // A SYN-ACK, and data, and no word of the other end.
     script.send([0]);
     script.wait(30_000);
@@ -175,7 +175,7 @@ fn flows_that_never_began_or_have_ended_are_forgotten_soon() {
 
 #[test]
 fn a_refused_copy_leaves_the_direction_to_its_sender() {
-    let mut script = Script::new(wary());
+    let mut script = Script::new(shared_limits());
     script.passes(ack(0));
     script.send(0..10);
     script.passes(ack(1));
@@ -195,7 +195,7 @@ fn a_refused_copy_leaves_the_direction_to_its_sender() {
 
 #[test]
 fn copies_that_do_not_arrive_are_given_up() {
-    let mut script = Script::new(wary());
+    let mut script = Script::new(shared_limits());
     script.passes(ack(0));
     script.send(0..2);
     script.passes(ack(1));
@@ -205,7 +205,7 @@ fn copies_that_do_not_arrive_are_given_up() {
     script.passes(ack(1));
 
     // Its sender has to help three times.
-    let mut script = Script::new(wary());
+    let mut script = Script::new(shared_limits());
     script.passes(ack(0));
     for n in [1, 11, 21] {
         script.send(n - 1..n + 9);
@@ -225,7 +225,7 @@ fn copies_that_do_not_arrive_are_given_up() {
 
 #[test]
 fn where_copies_arrive_some_may_be_lost() {
-    let mut script = Script::new(wary());
+    let mut script = Script::new(shared_limits());
     script.passes(ack(0));
     script.send(0..10);
     script.wait(300);
@@ -242,7 +242,7 @@ fn where_copies_arrive_some_may_be_lost() {
 
 #[test]
 fn many_copies_lost_at_once_are_a_full_queue() {
-    let mut script = Script::new(wary());
+    let mut script = Script::new(shared_limits());
     script.passes(ack(0));
     script.send(0..12);
     script.wait(500);
