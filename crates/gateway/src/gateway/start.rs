@@ -2,23 +2,21 @@
 //! what was made before.
 
 mod carrier;
+mod readers;
 
 use super::thread_set::{Role, ThreadSet};
 use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
-use crate::ack_thinning::AckThinner;
 use crate::congestion::{CongestionControls, CongestionError};
 use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
-use crate::filter_chain_skipper::FilterChainSkipper;
 use crate::handle::{Handle, StartSettings};
 use crate::liveness_watchdog::{self, Watchdog};
 use crate::manage::protocol::{self, Request};
-use crate::snoop::Snooper;
 use crate::status::{StartFacts, StatusCollector};
 use bentpipe_carrier::{CarrierError, CarrierHandle};
 use bentpipe_gateway_config::{Config, Handshake, Interface, LegId};
 use bentpipe_interception::{
-    CarrierPlace, DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason,
-    QueueReader, Ruleset, WORKERS, forwarding,
+    CarrierPlace, DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason, Ruleset,
+    WORKERS, forwarding,
 };
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
@@ -33,6 +31,7 @@ use bentpipe_relay::{
     WorkerParts, flow_log, listen,
 };
 use bentpipe_sockets::timer;
+use readers::{READERS, Readers};
 use std::collections::HashSet;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -185,14 +184,7 @@ impl Gateway {
         let marks = Marks::of_this_process()?;
         let mut congestion_controls = CongestionControls::default();
         let legs = congestion_controls.prepare_all(config, marks)?;
-        let threads = match config.threads {
-            Some(threads) => threads,
-            None => sched::allowed_cpus()
-                .map_err(system("count the processors"))?
-                .len(),
-        };
-        // More workers are of no use, and marks could not tell their SYNs apart.
-        let threads = threads.min(WORKERS);
+        let threads = worker_threads(config)?;
         let (ingresses, listeners) = open_listeners(config, &legs, threads)?;
         let connections = Connections {
             diag: Diag::open().map_err(system("ask for connections"))?,
@@ -233,21 +225,19 @@ impl Gateway {
         let (mut interception, queues) =
             Interception::new(rules, decoy, config.limits.half_open).map_err(explain)?;
         let backlog_limit = SynBacklogLimit::measure();
-        let syn_queues = queues
-            .into_iter()
-            .map(|queues| SynQueue {
-                queues,
-                entrances: entrances.clone(),
-                carries: config.carried_leg().is_some(),
-                handshake: config.handshake,
-                marks,
-                backlog_limit,
-                table: HandshakeTable::new(threads),
-                reserve: DescriptorReserve::default(),
-                workers: threads,
-                looked: timer::now(),
-            })
-            .collect();
+        let syn_queue = |queues| SynQueue {
+            queues,
+            entrances: entrances.clone(),
+            carries: config.carried_leg().is_some(),
+            handshake: config.handshake,
+            marks,
+            backlog_limit,
+            table: HandshakeTable::new(threads),
+            reserve: DescriptorReserve::default(),
+            workers: threads,
+            looked: timer::now(),
+        };
+        let syn_queues = queues.into_iter().map(syn_queue).collect();
         let descriptors = descriptors(threads)?;
         let (shared, meter, mut thread_set, carrier) = spawn(
             config,
@@ -304,6 +294,18 @@ impl Gateway {
         tracing::info!(?lan, ?sat, threads, "ready");
         Ok(gateway)
     }
+}
+
+/// How many workers there are to be.
+fn worker_threads(config: &Config) -> Result<usize, StartError> {
+    let threads = match config.threads {
+        Some(threads) => threads,
+        None => sched::allowed_cpus()
+            .map_err(system("count the processors"))?
+            .len(),
+    };
+    // More workers are of no use, and marks could not tell their SYNs apart.
+    Ok(threads.min(WORKERS))
 }
 
 /// The interfaces of both legs, which exist.
@@ -429,8 +431,8 @@ fn spawn(
     let shared = Shared::new((budget.bounds, buffered(&config.limits)), settings, threads)
         .map_err(system("make an eventfd"))?;
     let shared = Arc::new(shared);
-    // The last four are those of the ACK thinner, of the filter chain skipper, of the snooper and of the carrier.
-    let counters: Arc<[Arc<Counters>]> = (0..threads + 4).map(|_| Arc::default()).collect();
+    // Those of the workers come first, then those of the readers.
+    let counters: Arc<[Arc<Counters>]> = (0..threads + READERS).map(|_| Arc::default()).collect();
     let meter = Meter {
         counters: Arc::clone(&counters),
         own: Arc::default(),
@@ -439,17 +441,13 @@ fn spawn(
         shared: Arc::clone(&shared),
         passed: interception.passed(),
     };
-    let log = match &config.flow_log {
-        None => None,
-        Some(path) => {
-            let log = flow_log::open(path, Arc::clone(&meter.log));
-            let refused = |source| StartError::FlowLog {
-                path: path.clone(),
-                source,
-            };
-            Some(log.map_err(refused)?)
-        }
-    };
+    let log = config.flow_log.as_ref().map(|path| {
+        flow_log::open(path, Arc::clone(&meter.log)).map_err(|source| StartError::FlowLog {
+            path: path.clone(),
+            source,
+        })
+    });
+    let log = log.transpose()?;
     // Without queues no worker holds SYNs.
     let syn_queues = syn_queues
         .into_iter()
@@ -474,50 +472,26 @@ fn spawn(
             },
         });
     let mut thread_set = ThreadSet::default();
-    let mut carrying = None;
     let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
-        let [thinner, local, snooper, carrier] =
-            [0, 1, 2, 3].map(|place| Arc::clone(&counters[threads + place]));
-        let chains = FilterChainSkipper::new(marks, Arc::clone(&shared), local)
-            .map_err(system("watch the rules of nft"))?;
-        let run = move || chains.run();
-        spawn_reader((&mut thread_set, &shared), QueueReader::Chains, Ok(run), "")?;
-        if config.snoops() {
-            let made = Snooper::new(config, (marks, interception), Arc::clone(&shared), snooper)
-                .map(|snooper| move || snooper.run());
-            let without = "connections with `action = \"snoop\"` pass end to end without help";
-            spawn_reader(
-                (&mut thread_set, &shared),
-                QueueReader::Snoop,
-                made,
-                without,
-            )?;
-        }
-        carrying = carrier::spawn(
-            &mut thread_set,
-            &shared,
-            (config, marks),
-            (interception.carrier_place(), interception.switch()),
-            carrier,
-        )?;
-        if let Some(rate) = config.sat.ack_rate {
-            let (link, parts) = (
-                (rate, config.sat.link.overhead),
-                (Arc::clone(&shared), thinner),
-            );
-            let made = AckThinner::new(link, marks, interception.switch(), parts)
-                .map(|thinner| move || thinner.run());
-            let without = "acknowledgements are not thinned out: they cannot be held";
-            spawn_reader((&mut thread_set, &shared), QueueReader::Acks, made, without)?;
-        }
-        Ok(())
+        let readers = Readers {
+            config,
+            marks,
+            interception,
+            shared: &shared,
+            thread_set: &mut thread_set,
+        };
+        readers.start(std::array::from_fn(|place| {
+            Arc::clone(&counters[threads + place])
+        }))
     });
-    if let Err(error) = started {
-        // They were told to end at once; how they ended does not matter any more.
-        let _ = thread_set.stop(&shared);
-        return Err(error);
+    match started {
+        Ok(carrier) => Ok((shared, meter, thread_set, carrier)),
+        Err(error) => {
+            // They were told to end at once; how they ended does not matter any more.
+            let _ = thread_set.stop(&shared);
+            Err(error)
+        }
     }
-    Ok((shared, meter, thread_set, carrying))
 }
 
 /// A random seed for the hash that spreads SYNs over workers, so that nobody can send all of theirs to one.
@@ -543,26 +517,6 @@ fn spawn_workers(
             .map_err(refused())?;
     }
     Ok(())
-}
-
-/// Starts a thread that reads a queue, where it could be made; what happens `without` it is logged, and told by the status.
-fn spawn_reader(
-    (thread_set, shared): (&mut ThreadSet, &Arc<Shared>),
-    reader: QueueReader,
-    made: Result<impl FnOnce() -> io::Result<()> + Send + 'static, String>,
-    without: &str,
-) -> Result<(), StartError> {
-    match made {
-        Ok(work) => thread_set
-            .spawn(reader.name().to_owned(), Role::Reads(reader), shared, work)
-            .map_err(system("start a thread")),
-        Err(why) => {
-            let lack = format!("{without}: {why}");
-            tracing::warn!("{lack}");
-            thread_set.lacks.push(lack);
-            Ok(())
-        }
-    }
 }
 
 /// Starts the watchdog.

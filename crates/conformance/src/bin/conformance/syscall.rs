@@ -1,14 +1,16 @@
 //! System calls of a script, made by the table.
 
 mod arguments;
+mod options;
 mod polling;
+mod transfer;
 
 use crate::object::{Object, invoke};
 use crate::script::{Call, Expected, Value};
 use crate::symbols;
 use anyhow::{Result, bail};
 use arguments::Arguments;
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_int, c_long};
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
 
@@ -18,9 +20,9 @@ pub(crate) const PORT: u16 = 8080;
 /// The addresses of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
-    /// Of the stack under test.
+    /// The address of the stack under test.
     pub(crate) local: IpAddr,
-    /// Of the peer that the script plays.
+    /// The address of the peer that the script plays.
     pub(crate) remote: IpAddr,
 }
 
@@ -67,7 +69,6 @@ pub(crate) fn make(
     let table = object.table();
     let arguments = Arguments::new(call, descriptors);
     let plain = |value: c_int| Ok(Outcome::of(value.into()));
-    let long = |value: isize| Ok(Outcome::of(value as i64));
     let a = &arguments;
     match call.name.as_str() {
         "socket" => {
@@ -109,60 +110,10 @@ pub(crate) fn make(
             }
             Ok(outcome)
         }
-        "read" | "recv" | "recvfrom" => {
-            let mut room = vec![0xffu8; a.length(2)?];
-            let (fd, data, length) = (a.descriptor(0)?, room.as_mut_ptr().cast(), room.len());
-            let none = core::ptr::null_mut::<c_void>();
-            let mut outcome = Outcome::of(match call.name.as_str() {
-                "read" => invoke!(table, read, fd, data, length),
-                "recv" => invoke!(table, recv, fd, data, length, a.int(3)?),
-                _ => invoke!(
-                    table,
-                    recvfrom,
-                    fd,
-                    data,
-                    length,
-                    a.int(3)?,
-                    none.cast(),
-                    none.cast()
-                ),
-            } as i64);
-            let read = usize::try_from(outcome.value).unwrap_or(0);
-            if room
-                .get(..read)
-                .is_none_or(|got| got.iter().any(|byte| *byte != 0))
-            {
-                outcome.complaint = Some("the bytes read are not those that arrived".to_owned());
-            }
-            Ok(outcome)
-        }
-        "write" | "send" | "sendto" => {
-            let bytes = vec![0u8; a.length(2)?];
-            let (fd, data, length) = (a.descriptor(0)?, bytes.as_ptr().cast(), bytes.len());
-            let none = core::ptr::null();
-            long(match call.name.as_str() {
-                "write" => invoke!(table, write, fd, data, length),
-                "send" => invoke!(table, send, fd, data, length, a.int(3)?),
-                _ => invoke!(table, sendto, fd, data, length, a.int(3)?, none, 0),
-            })
-        }
-        "readv" | "writev" => {
-            let mut vectors = a.vectors(1)?;
-            let (fd, list, count) = (a.descriptor(0)?, vectors.list(), a.int(2)?);
-            long(match call.name.as_str() {
-                "readv" => invoke!(table, readv, fd, list, count),
-                _ => invoke!(table, writev, fd, list, count),
-            })
-        }
-        "sendmsg" | "recvmsg" => {
-            let mut vectors = a.message(1)?;
-            let fd = a.descriptor(0)?;
-            let mut header = vectors.header();
-            long(match call.name.as_str() {
-                "sendmsg" => invoke!(table, sendmsg, fd, &raw const header, a.int(2)?),
-                _ => invoke!(table, recvmsg, fd, &raw mut header, a.int(2)?),
-            })
-        }
+        "read" | "recv" | "recvfrom" => transfer::receive(table, &call.name, a),
+        "write" | "send" | "sendto" => transfer::send(table, &call.name, a),
+        "readv" | "writev" => transfer::vectors(table, &call.name, a),
+        "sendmsg" | "recvmsg" => transfer::message(table, &call.name, a),
         "fcntl" => {
             let argument = if a.count() > 2 { a.number(2)? } else { 0 };
             plain(invoke!(
@@ -173,49 +124,11 @@ pub(crate) fn make(
                 argument as c_long
             ))
         }
-        "ioctl" => {
-            let mut written: c_int = -1;
-            let request = a.number(1)? as u64;
-            let value = invoke!(
-                table,
-                ioctl,
-                a.descriptor(0)?,
-                request,
-                (&raw mut written).cast()
-            );
-            let mut outcome = Outcome::of(value.into());
-            outcome.complaint = arguments::compare("value", a.value(2), &[written], value == 0)?;
-            Ok(outcome)
-        }
+        "ioctl" => options::ioctl(table, a),
         "close" => plain(invoke!(table, close, a.descriptor(0)?)),
         "shutdown" => plain(invoke!(table, shutdown, a.descriptor(0)?, a.int(1)?)),
-        "setsockopt" => {
-            let values = a.option(3)?;
-            let length = (values.len() * size_of::<c_int>()) as libc::socklen_t;
-            let data = values.as_ptr().cast::<c_void>();
-            let fd = a.descriptor(0)?;
-            plain(invoke!(
-                table,
-                setsockopt,
-                fd,
-                a.int(1)?,
-                a.int(2)?,
-                data,
-                length
-            ))
-        }
-        "getsockopt" => {
-            let mut written = [-1 as c_int; 2];
-            let wanted = a.option(3)?.len().clamp(1, 2);
-            let mut length = (wanted * size_of::<c_int>()) as libc::socklen_t;
-            let (fd, data) = (a.descriptor(0)?, written.as_mut_ptr().cast::<c_void>());
-            let (level, name) = (a.int(1)?, a.int(2)?);
-            let value = invoke!(table, getsockopt, fd, level, name, data, &raw mut length);
-            let mut outcome = Outcome::of(value.into());
-            let written = &written[..wanted];
-            outcome.complaint = arguments::compare("option", a.value(3), written, value == 0)?;
-            Ok(outcome)
-        }
+        "setsockopt" => options::set(table, a),
+        "getsockopt" => options::get(table, a),
         "poll" => polling::poll(table, a),
         "epoll_create" => plain(invoke!(table, epoll_create, a.int(0)?)),
         "epoll_ctl" => polling::epoll_ctl(table, a),
