@@ -6,7 +6,7 @@ use std::time::Duration;
 pub struct LinkShare {
     /// Flows that had data acknowledged in the last second or so.
     pub flows: u32,
-    /// Those of them that had more to send than their share.
+    /// Flows among these that had more to send than their share.
     pub hungry: u32,
     /// What the link carried in the last epoch of 0.54 s, on the wire, as acknowledged.
     pub carried: Rate,

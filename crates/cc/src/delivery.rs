@@ -17,7 +17,7 @@ pub struct Delivery {
     /// The congestion window was full at some time in the last round trip (C.is_cwnd_limited). A sender that waits for
     /// its pacer alone is not limited by the window.
     pub cwnd_full: bool,
-    /// Of the segment among those newly delivered that was sent last; `None` where none was, or it is not certain
+    /// The sample of the newly delivered segment that was sent last; `None` where none was delivered, or it is not certain
     /// which transmission arrived.
     pub sample: Option<RateSample>,
 }

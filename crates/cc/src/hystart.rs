@@ -30,7 +30,7 @@ const UNSETTLED: Duration = Duration::from_secs(1);
 pub enum SlowStart {
     /// Not at all (RFC 5681).
     Standard,
-    /// Of CUBIC by HyStart, as in the kernel by default; of others not at all.
+    /// HyStart ends the slow start of CUBIC, as it does in the kernel by default; that of others goes on until a loss.
     #[default]
     HyStart,
     /// By HyStart++ (RFC 9406).

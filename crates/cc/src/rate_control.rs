@@ -157,7 +157,7 @@ impl Shared {
 pub struct RateControl {
     params: Params,
     link: Link,
-    /// Of the link's receivers.
+    /// Which of the link's receivers this flow goes to.
     receiver: usize,
     state: State,
     slow_start: SlowStart,

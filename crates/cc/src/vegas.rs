@@ -40,7 +40,7 @@ pub struct Thresholds {
 }
 
 impl Default for Thresholds {
-    /// Those of ns-2: 1, 3, 1.
+    /// The thresholds of ns-2: 1, 3, 1.
     fn default() -> Self {
         Self {
             alpha: 1,

@@ -68,9 +68,9 @@ pub struct Row {
     pub variant: &'static Variant,
     /// Index into [`LOSSES`].
     pub loss: usize,
-    /// Of the bulk transfer, in Mb/s; `None` when it failed.
+    /// The goodput of the bulk transfer, in Mb/s; `None` when it failed.
     pub goodput_mbps: Option<f64>,
-    /// The same of the bulk transfer.
+    /// The share of the bulk transfer that was sent again, by whoever sent most again.
     pub most_retransmitted: Option<f64>,
     /// The bulk transfer second by second, in Mb/s.
     pub series: Vec<f64>,

@@ -71,7 +71,7 @@ impl Frame {
 pub struct BridgeCounters {
     /// Frames that came from either side; one that stands for several segments counts as those.
     pub received: u64,
-    /// Those of them in which no IP packet was found. The machine gets them too.
+    /// Frames among these in which no IP packet was found. The machine gets them too.
     pub unreadable: u64,
     /// Frames that an interface took.
     pub sent: u64,

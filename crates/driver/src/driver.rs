@@ -24,7 +24,7 @@ const OTHERS: u64 = 2;
 pub struct Counters {
     /// Packets that came from the kernel.
     pub received: u64,
-    /// Those of them that could not be read.
+    /// Packets among these that could not be read.
     pub unreadable: u64,
     /// Packets that the kernel took; with offloads one may stand for several segments.
     pub sent: u64,

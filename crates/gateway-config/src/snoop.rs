@@ -7,9 +7,9 @@ use std::time::Duration;
 /// The link, or links, that lose packets: data that goes there is cached, and sent again when it is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Toward {
-    /// That of one leg.
+    /// The link of one leg.
     Leg(LegId),
-    /// Those of both legs.
+    /// The links of both legs.
     Both,
 }
 

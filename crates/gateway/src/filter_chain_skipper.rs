@@ -47,7 +47,7 @@ pub(crate) struct FilterChainSkipper {
     /// What looks for rules that ask for it; `None` once all is made.
     watch: Option<Watch>,
     // Fields are dropped in this order, so that the tables, which send packets to the queues, go first.
-    /// Those of [`PLACES`], as far as they are made. What is made stays, whatever fails behind it.
+    /// The tables of [`PLACES`], as far as they are made. What is made stays, whatever fails after it.
     tables: Vec<HoldTable>,
     queues: Option<Queues>,
     epoll: Epoll,

@@ -3,17 +3,17 @@
 pub struct Counters {
     /// Packets that came in.
     pub received: u64,
-    /// Of those: for a connection.
+    /// Packets among these for a connection.
     pub delivered: u64,
-    /// To an address that is not this host's, from one that nobody has, or from itself to itself ("land").
+    /// Packets to an address that is not this host's, from one that nobody has, or from itself to itself ("land").
     pub misdirected: u64,
-    /// Neither TCP nor ICMP, or a fragment.
+    /// Packets that are neither TCP nor ICMP, or fragments.
     pub foreign: u64,
-    /// TCP with bits or numbers that belong to no connection, and no reset.
+    /// Segments of TCP, no resets, with bits or numbers that belong to no connection.
     pub unknown: u64,
     /// Resets of what this host does not know.
     pub stray_resets: u64,
-    /// Of connections in TIME-WAIT.
+    /// Packets for connections in TIME-WAIT.
     pub time_wait: u64,
     /// SYNs that a listener took.
     pub syns: u64,

@@ -37,7 +37,7 @@ use thiserror::Error;
 pub struct Spec {
     /// The link's name: part of the names of its streams of chance.
     pub name: String,
-    /// Of the run.
+    /// The seed of the run.
     pub seed: u64,
     /// What A sends.
     pub from_a: Settings<Frame>,

@@ -47,7 +47,7 @@ pub(crate) struct StoppedGateway {
     pub(crate) counters: BTreeMap<String, u64>,
 }
 
-/// Of a gateway's status, what is asked for.
+/// The part of a gateway's status that is read.
 #[derive(Deserialize)]
 struct Status {
     counters: BTreeMap<String, u64>,

@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub(crate) addresses: BTreeMap<String, [Prefix; 2]>,
     /// In the order of the scenario.
     pub(crate) flows: Vec<FlowPlan>,
-    /// Of the cross traffic, forward and reverse, if there is any.
+    /// The flows that stand for the cross traffic, forward and reverse, if there is any.
     pub(crate) traffic: Option<[(Flow, FlowPlan); 2]>,
 }
 

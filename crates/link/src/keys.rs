@@ -89,7 +89,7 @@ impl Values {
         Self(said.map(|key| (key.name, (key.example)())).collect())
     }
 
-    /// Those of `said`, and of each other one of `keys` its default, if it has one.
+    /// The values that are `said`, and for each other one of `keys` its default, if it has one.
     ///
     /// # Errors
     /// A key that must be said and is not, or one that is said and unknown.

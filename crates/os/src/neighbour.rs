@@ -128,7 +128,7 @@ impl Routes {
     /// encapsulates, say).
     ///
     /// # Errors
-    /// Those of the socket.
+    /// What the socket fails with.
     pub fn router_of(&self, packet: &Forwarded) -> io::Result<Option<IpAddr>> {
         let mut request = route_request(packet.to.ip());
         request[18] = request[17];

@@ -312,7 +312,7 @@ impl Queues {
     /// [`Queues::gone`]. The kernel hears of it at [`Queues::tell`], or when many verdicts have gathered.
     ///
     /// # Errors
-    /// Those of [`Queues::tell`].
+    /// What [`Queues::tell`] fails with.
     pub fn give(&self, queue: u16, id: u32, verdict: Verdict) -> io::Result<()> {
         let mut verdicts = self.verdicts.borrow_mut();
         let header = (VERDICT, REQUEST);

@@ -276,15 +276,15 @@ pub struct SimplexLink {
     pub to: String,
     /// Packets that began their way over the link.
     pub packets: u64,
-    /// Of these, packets that were corrupted by bit errors.
+    /// Packets among these that were corrupted by bit errors.
     pub corrupted: u64,
-    /// Of these, packets that the channel lost.
+    /// Packets among these that the channel lost.
     pub lost: u64,
     /// Packets that a channel before the queue struck; they never came to the queue.
     pub struck_before_queue: u64,
     /// Packets for which the queue had no room.
     pub refused: u64,
-    /// Of these, data segments of the scenario's flows, without cross traffic; `None` where the engine does not tell
+    /// Data segments among these, of the scenario's flows without cross traffic; `None` where the engine does not tell
     /// them apart.
     pub refused_data: Option<u64>,
     /// Packets that the queue marked in place of dropping them (ECN, RFC 3168).

@@ -38,7 +38,7 @@ pub const fn traffic_port(scenario: &Scenario, direction: Direction) -> u16 {
 pub struct Addresses<'s>(BTreeMap<&'s str, [IpAddr; 2]>);
 
 impl<'s> Addresses<'s> {
-    /// Those of `scenario`, which has at most [`MOST_LINKS`] links: of more, some would be the same.
+    /// The addresses of `scenario`, which has at most [`MOST_LINKS`] links: with more, some would be the same.
     pub fn new(scenario: &'s Scenario) -> Self {
         let links = scenario.links.keys().enumerate();
         let ends = |number| [1, 2].map(|host| address(scenario.ip, number as u16, host));
@@ -49,7 +49,7 @@ impl<'s> Addresses<'s> {
         )
     }
 
-    /// Those of the two ends of `link`, which the scenario has.
+    /// The addresses of the two ends of `link`, which the scenario has.
     pub fn of(&self, link: &str) -> [IpAddr; 2] {
         self.0[link]
     }

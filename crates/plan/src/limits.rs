@@ -13,8 +13,8 @@ pub struct FullPacket {
 }
 
 impl FullPacket {
-    /// That of `flow` on `path`: as long as the path's MTU, with the headers of Saratoga or of TCP with timestamps. In the
-    /// simulator the keys of `tcp` may say other sizes.
+    /// The full packet of `flow` on `path`: as long as the path's MTU, with the headers of Saratoga or of TCP with
+    /// timestamps. In the simulator the keys of `tcp` may say other sizes.
     pub fn new(scenario: &Scenario, flow: &Flow, path: &Path<'_>) -> Self {
         Self {
             length: path.mtu(),

@@ -47,12 +47,12 @@ pub struct MemoryPressure {
     pipes: Vec<AtomicU64>,
     /// What carries a leg in the place of the kernel's TCP keeps so many bytes.
     carrier: AtomicU64,
-    /// By worker.
+    /// What flows of each worker hold, by worker.
     claims: Mutex<Vec<StalledBytes>>,
-    /// At the last look, in bytes.
+    /// What all held at the last look, in bytes.
     held: AtomicU64,
     bound: AtomicU64,
-    /// Of one client, in bytes.
+    /// What flows of one client may hold, in bytes.
     client_bound: AtomicU64,
     under_pressure: AtomicBool,
     over: AtomicBool,

@@ -34,9 +34,9 @@ pub struct SocketPolicy {
 /// The policies of both legs, and those of flows that have a profile.
 #[derive(Debug)]
 pub struct LegPolicies {
-    /// By [`LegId`](bentpipe_gateway_config::LegId).
+    /// The policies of flows without a profile, by [`LegId`](bentpipe_gateway_config::LegId).
     pub plain: [SocketPolicy; 2],
-    /// Of flows with a profile, in the order of the configuration.
+    /// The policies of each profile, in the order of the configuration.
     pub profiles: Vec<[SocketPolicy; 2]>,
 }
 

@@ -110,7 +110,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Of all points up to `limit`.
+    /// The frame that holds all points up to `limit`.
     fn new(figure: &Drawn<'_>, top: f64, limit: Option<f64>) -> Self {
         let log = figure.log && limit.is_none();
         let inside = |x: &f64| limit.is_none_or(|limit| *x <= limit);

@@ -15,7 +15,7 @@ const BOOT: &str = "boot ";
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Of which content.
+    /// What content it is about.
     pub(crate) metadata: Metadata,
     /// The stretches that are on the disk.
     pub(crate) on_disk: Ranges,

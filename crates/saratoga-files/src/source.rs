@@ -44,7 +44,7 @@ pub struct Spool {
     read: AtomicU64,
     /// Octets that have arrived and are not needed any more.
     released: AtomicU64,
-    /// Of these, what takes no room any more, and cannot be read again.
+    /// Octets among these that take no room any more, and cannot be read again.
     punched: AtomicU64,
     /// How reading ended.
     ended: OnceLock<io::Result<()>>,

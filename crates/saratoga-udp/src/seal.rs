@@ -38,7 +38,7 @@ pub(crate) enum Side {
 }
 
 impl Seal {
-    /// Of the session that a REQUEST with this `authentication` began, as `side` has it.
+    /// The seal of the session that a REQUEST with this `authentication` began, as `side` has it.
     pub(crate) fn of_session(key: &Key, authentication: &[u8], side: Side) -> Self {
         Self::new(key, "session", authentication, side)
     }

@@ -64,7 +64,7 @@ pub(crate) enum PeerValidation {
 /// How frames of a session are sealed.
 struct Seals {
     session: Seal,
-    /// Of a server that does not know the session.
+    /// The seal of a server that does not know the session.
     stranger: Option<Seal>,
     /// Nothing was opened yet: a server with another key can only say so without a seal.
     unheard: bool,
@@ -95,7 +95,7 @@ pub(crate) struct Session {
     /// Octets in and out, with their headers.
     received: u64,
     sent: u64,
-    /// Of a peer that is known, and what was taken of it.
+    /// What a peer that is known may have, and what it has taken of that.
     credit: Option<Credit>,
     drawn: u64,
 }

@@ -61,7 +61,7 @@ pub(crate) struct Plpmtu {
 }
 
 impl Plpmtu {
-    /// Of packets with `most` octets of content at most, to which headers add `headers`.
+    /// The search for packets with `most` octets of content at most, to which headers add `headers`.
     pub(crate) fn new(most: u32, headers: u32) -> Self {
         let content = |packet: u32| packet.saturating_sub(headers).max(LEAST);
         let base = content(BASE).min(most);

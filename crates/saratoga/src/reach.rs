@@ -72,7 +72,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Of packets with `most` octets of content at most, to which headers add `headers`.
+    /// What is known at the start, of packets with `most` octets of content at most, to which headers add `headers`.
     pub(crate) fn new(most: u32, headers: u32) -> Self {
         Self {
             plpmtu: Plpmtu::new(most, headers),

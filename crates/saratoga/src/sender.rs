@@ -126,7 +126,7 @@ impl Sender {
         }
     }
 
-    /// Of a stream: octets below `available` can be read now, and no more will come when `ended`.
+    /// More of a stream has come: octets below `available` can be read now, and no more will come when `ended`.
     pub fn extend(&mut self, available: u64, ended: bool) {
         if self.ended {
             return;

@@ -104,7 +104,7 @@ struct Places {
     peps: BTreeMap<String, [Place; 2]>,
     /// `congestion_control` of each host.
     controls: BTreeMap<String, Place>,
-    /// Of each flow.
+    /// The keys of each flow.
     flows: Vec<flows::Places>,
     /// `between` and `variant` of the traffic.
     traffic: Option<[Place; 2]>,

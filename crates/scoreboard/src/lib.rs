@@ -33,7 +33,7 @@ const SPARE: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Scoreboard {
     ring: VecDeque<SentRun>,
-    /// Those of all runs together.
+    /// Segments of all runs together.
     segments: u32,
     /// What the peer holds beyond what it acknowledges.
     pub sacked: Ranges,

@@ -11,7 +11,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 pub(crate) struct Addresses(Vec<SocketAddr>);
 
 impl Addresses {
-    /// Those of every flow's two ends. At most [`addresses::MOST_FLOWS`] flows and [`addresses::MOST_LINKS`]
+    /// The addresses of every flow's two ends. At most [`addresses::MOST_FLOWS`] flows and [`addresses::MOST_LINKS`]
     /// links, and every flow with a path; others get no address that anyone asks for.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Addresses {
         Ok(Self(all.collect()))
     }
 
-    /// That of `end`.
+    /// The address of `end`.
     pub(crate) fn of(&self, end: EndId) -> SocketAddr {
         self.0[end.index()]
     }

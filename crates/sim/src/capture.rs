@@ -14,7 +14,7 @@ use std::io::{self, Write};
 /// other. Time 0 of the run is 1970.
 pub struct Captures<W: Write> {
     codec: Codec,
-    /// Of link i: `2i` at its first end, `2i + 1` at its second.
+    /// The capture of link i at its first end is number `2i`, that at its second `2i + 1`.
     files: Vec<File<W>>,
     fault: Option<io::Error>,
 }

@@ -168,7 +168,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// That of `source`, which sends to `sink`; `packet` is a full one of a file that Saratoga moves.
+    /// The outcome of `source`, which sends to `sink`; `packet` is a full one of a file that Saratoga moves.
     fn new(
         source: &FlowEndpoint,
         sink: &FlowEndpoint,

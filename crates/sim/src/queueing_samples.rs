@@ -16,14 +16,14 @@ pub(crate) struct QueueingSamples {
 }
 
 impl QueueingSamples {
-    /// Those of an end that is no source.
+    /// The samples of an end that is no source: none.
     pub(crate) const NONE: Self = Self {
         next: Instant::MAX,
         round_trip: Duration::ZERO,
         taken: Mean { sum: 0.0, count: 0 },
     };
 
-    /// Those of a flow that starts at `start` and whose packets propagate there and back in `round_trip`.
+    /// The samples of a flow that starts at `start` and whose packets propagate there and back in `round_trip`.
     pub(crate) fn new(start: Instant, round_trip: Duration) -> Self {
         Self {
             next: start + Flow::START,

@@ -55,9 +55,9 @@ impl Settings {
 /// What it did so far; as a line for people by [`fmt::Display`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Of frames.
+    /// What it did with frames.
     pub frames: BridgeCounters,
-    /// Of the agent.
+    /// What the agent did.
     pub snoop: Counters,
     /// Connections that it watches now.
     pub flows: usize,

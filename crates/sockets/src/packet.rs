@@ -32,7 +32,7 @@ const VLAN_TPID_VALID: u32 = 1 << 6;
 pub struct PacketSocket {
     socket: OwnedFd,
     slots: Box<[u8]>,
-    /// Of each frame that the last call took: where it begins in its slot, and where it ends.
+    /// Where each frame that the last call took begins in its slot, and where it ends.
     frames: Vec<(usize, usize)>,
 }
 
@@ -192,7 +192,7 @@ impl PacketSocket {
     /// How many frames came and found no room since the last time that this was asked.
     ///
     /// # Errors
-    /// Those of getsockopt(2).
+    /// What getsockopt(2) fails with.
     pub fn take_overrun(&self) -> io::Result<u64> {
         // SAFETY: two numbers.
         let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };

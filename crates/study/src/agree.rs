@@ -16,7 +16,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Of `samples`; `None` if there are none.
+    /// The statistics of `samples`; `None` if there are none.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let n = samples.len();
         let (first, rest) = samples.split_first()?;

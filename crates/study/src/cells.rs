@@ -124,7 +124,7 @@ impl Maker<'_> {
         (self.runs(place), theirs.map(|theirs| theirs.mean), agrees)
     }
 
-    /// The same of a change.
+    /// The cell of a change, from one point to another.
     fn contrasted(
         &self,
         contrast: &Contrast,

@@ -14,7 +14,7 @@ pub struct Gap {
     pub labels: Vec<String>,
     /// How many runs have it.
     pub n: usize,
-    /// Of how many.
+    /// How many runs there are.
     pub runs: usize,
 }
 

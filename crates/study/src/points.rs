@@ -61,7 +61,7 @@ impl<'r> Points<'r> {
         Self::over(seed, study, samples, filter)
     }
 
-    /// Those of a table, which may lay its seeds out.
+    /// The points of a table, which may lay its seeds out.
     pub(crate) fn of_table(study: &'r Study, samples: &'r Samples, spec: &TableSpec) -> Self {
         let seed = study
             .axes()

@@ -49,7 +49,7 @@ impl Key {
         )
     }
 
-    /// That of `digits`; `None` if they are not 16 hexadecimal ones.
+    /// The key that `digits` are; `None` if they are not 16 hexadecimal ones.
     pub(crate) fn parse(digits: &str) -> Option<Self> {
         let key = u64::from_str_radix(digits, 16).ok().map(Self)?;
         (key.to_string() == digits).then_some(key)

@@ -31,9 +31,9 @@ pub struct Options<'a> {
 pub struct Progress {
     /// Points finished, those of earlier runs included.
     pub done: u64,
-    /// Of these, those of earlier runs.
+    /// Points among these that earlier runs finished.
     pub resumed: u64,
-    /// In all.
+    /// Points of the study.
     pub total: u64,
 }
 

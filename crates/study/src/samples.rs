@@ -52,7 +52,7 @@ fn named(study: &Study) -> BTreeSet<&str> {
     used(study).union(&beside(study)).copied().collect()
 }
 
-/// Those of single flows, links and proxies that `study` names, such as `goodput(download)`: beside the measures of the
+/// Measures of single flows, links and proxies that `study` names, such as `goodput(download)`: beside the measures of the
 /// whole they are taken of every run.
 pub fn single(study: &Study) -> Vec<String> {
     let named = named(study).into_iter();

@@ -10,7 +10,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Of flow number `flow` in a run with `seed`: each flow has a stream of its own, so that when
+    /// The source of flow number `flow` in a run with `seed`: each flow has a stream of its own, so that when
     /// one ends moves no other's draws.
     pub fn new(model: Model, seed: u64, flow: usize) -> Self {
         let chance = Stream::new(seed, &format!("traffic.{flow}"));

@@ -18,7 +18,7 @@ pub enum Ecn {
 }
 
 impl Ecn {
-    /// That of a traffic class: its lower two bits.
+    /// The field in a traffic class: its lower two bits.
     pub const fn of_traffic_class(class: u8) -> Self {
         match class & 3 {
             0 => Self::NotCapable,

@@ -90,7 +90,7 @@ impl IcmpError {
     }
 }
 
-/// Of ICMP (RFC 792; codes of type 3 in RFC 1122, section 3.2.2.1 and RFC 1812, section 5.2.7.1).
+/// What a message of ICMP says (RFC 792; codes of type 3 in RFC 1122, section 3.2.2.1 and RFC 1812, section 5.2.7.1).
 fn v4(head: &[u8]) -> Option<IcmpKind> {
     Some(match (head[0], head[1]) {
         (3, 2 | 3) => IcmpKind::Refused,
@@ -103,7 +103,7 @@ fn v4(head: &[u8]) -> Option<IcmpKind> {
     })
 }
 
-/// Of ICMPv6 (RFC 4443, section 3).
+/// What a message of ICMPv6 says (RFC 4443, section 3).
 fn v6(head: &[u8]) -> Option<IcmpKind> {
     let mtu = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
     Some(match (head[0], head[1]) {

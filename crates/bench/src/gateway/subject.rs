@@ -36,7 +36,7 @@ impl Subject {
         Self::BentpipeScps,
     ];
 
-    /// Those of a run that asks for none.
+    /// The subjects of a run that names none.
     pub fn usual() -> Vec<Self> {
         let usual = |subject: &Self| {
             !matches!(

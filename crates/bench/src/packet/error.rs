@@ -45,9 +45,9 @@ pub enum PacketBenchError {
     /// A measurement failed.
     #[error("{figure} of {subject}: {source}")]
     Measurement {
-        /// What.
+        /// What was measured.
         figure: &'static str,
-        /// Of whom.
+        /// The subject it was measured on.
         subject: &'static str,
         /// Why it failed.
         source: TrafficError,
@@ -55,9 +55,9 @@ pub enum PacketBenchError {
     /// The host half did not do what it was measured at.
     #[error("the host half made {made} connections of {asked}: please report this")]
     HostHalf {
-        /// How many.
+        /// Connections made.
         made: usize,
-        /// Of how many.
+        /// Connections asked for.
         asked: usize,
     },
     /// Snoop could not be compared with forwarding.

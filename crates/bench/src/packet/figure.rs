@@ -16,7 +16,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// Those of a TCP over a TUN interface.
+    /// The figures of a TCP over a TUN interface.
     pub(super) const OVER_TUN: [Self; 3] = [Self::ToKernel, Self::FromKernel, Self::RoundTrip];
 
     /// Its name in the table and in JSON.

@@ -30,7 +30,7 @@ pub enum SaratogaBenchError {
     /// The files cannot be put into memory.
     #[error("cannot write the files, twice {size}, to a tmpfs: {source}")]
     Files {
-        /// Of one.
+        /// The size of one file.
         size: bentpipe_base::Bytes,
         /// Why not.
         source: io::Error,

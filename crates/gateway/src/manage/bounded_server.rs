@@ -48,7 +48,7 @@ pub(super) enum Triage {
     Serve(ClientClass),
 }
 
-/// Of which clients a slot is.
+/// Which clients a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientClass {
     /// Any client.

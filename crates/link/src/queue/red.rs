@@ -158,7 +158,7 @@ fn faults(limit: Limit, values: &Values) -> Vec<Fault> {
 }
 
 impl RedSettings {
-    /// Those of `values` of these keys, at the head of `link`.
+    /// The settings that the keys' `values` say, at the head of `link`.
     fn of(limit: Limit, values: &Values, link: &LinkInfo) -> Self {
         let (min, max) = (
             values.length("min_threshold"),

@@ -113,7 +113,7 @@ pub struct SharedAgentLimits {
 }
 
 impl SharedAgentLimits {
-    /// That of the gateway. A copy's overhead is what the gateway's packets were measured to take.
+    /// The limits of the gateway. A copy's overhead is what the gateway's packets were measured to take.
     pub const GATEWAY: Self = Self {
         overhead: Bytes(512),
         unsettled: Duration::from_secs(30),
@@ -177,7 +177,8 @@ impl Config {
         }
     }
 
-    /// That of the agent in the gateway which `gateway` configures ([`gateway_config::Snoop`]), on real packets and simulated.
+    /// The parameters of the agent in the gateway which `gateway` configures ([`gateway_config::Snoop`]), on real packets
+    /// and simulated.
     pub fn of_gateway(gateway: &gateway_config::Config) -> Self {
         Self {
             toward: match gateway.snoop.toward {

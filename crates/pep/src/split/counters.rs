@@ -9,7 +9,7 @@ pub struct Counters {
     pub split: u64,
     /// Packets that passed untouched.
     pub passed: u64,
-    /// Of these, packets that could not be parsed.
+    /// Packets among these that could not be parsed.
     pub unread: u64,
     /// SYNs, and answers to those of half-open connections, beyond the limit of flows.
     pub refused: u64,
@@ -35,9 +35,9 @@ pub struct Counters {
     pub most_held: u64,
     /// Acknowledgements towards space that newer ones replaced (`ack_rate`).
     pub acks_thinned: u64,
-    /// Of the connections split, those whose other end of the hop speaks SCPS-TP, where the leg towards space does.
+    /// Connections split whose other end of the hop speaks SCPS-TP, where the leg towards space does.
     pub scps: u64,
-    /// Those whose other end does not: the leg is TCP.
+    /// Connections split whose other end of the hop does not: that leg is TCP.
     pub plain: u64,
     /// SNACKs from space that named bytes on their way.
     pub snacks: u64,
@@ -52,7 +52,7 @@ pub struct Counters {
 pub struct LegCounters {
     /// Payload bytes sent, retransmissions included.
     pub sent: Bytes,
-    /// Of these, bytes that were retransmissions.
+    /// Bytes among these that were retransmissions.
     pub sent_again: Bytes,
     /// Segments that were retransmitted.
     pub segments_again: u64,

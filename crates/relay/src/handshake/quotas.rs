@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub(crate) struct Quota {
     /// SYNs that are held, and those let in whose clients have yet to confirm.
     pub(crate) pending: usize,
-    /// Those of them whose far side has accepted, and so sees a connection.
+    /// SYNs among these whose far side has accepted, and so sees a connection.
     pub(crate) unconfirmed: usize,
     /// What it has earned by connections that clients confirmed.
     pub(crate) credit: usize,

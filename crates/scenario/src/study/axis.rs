@@ -19,7 +19,7 @@ pub(super) struct Key {
 pub(super) enum Values {
     /// Whole numbers, both ends included; the labels are the numbers.
     Count { first: u64, last: u64 },
-    /// Those of an array of the document: their labels.
+    /// The values of an array of the document, by their labels.
     List {
         key: &'static str,
         labels: Vec<String>,

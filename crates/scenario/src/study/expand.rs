@@ -26,7 +26,7 @@ pub struct Expander<'s> {
     known: Known<'s>,
     /// The document without what makes a study of it.
     base: DeTable<'s>,
-    /// Of each axis the arrays of the document that its values stand in.
+    /// For each axis, the arrays of the document that its values stand in.
     axes: Vec<Option<DeTable<'s>>>,
 }
 

@@ -73,7 +73,7 @@ pub(super) struct Layout {
     pub(super) tables: Vec<TableSpec>,
     pub(super) figures: Vec<Figure>,
     pub(super) statements: Vec<Statement>,
-    /// Of `[[points]]`: the study is the union of these; all points if there are none.
+    /// The filters of `[[points]]`: the study is the union of what they admit; all points if there are none.
     pub(super) points: Vec<Filter>,
 }
 

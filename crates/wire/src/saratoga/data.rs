@@ -28,7 +28,7 @@ pub struct Data {
 pub struct Timestamp(pub [u8; 16]);
 
 impl Timestamp {
-    /// Of the layout 0, "local": fifteen octets of one's own, and the layout's number.
+    /// A timestamp of layout 0, "local": fifteen octets of one's own, and the layout's number.
     pub const fn local(own: [u8; 15]) -> Self {
         let mut octets = [0; 16];
         octets.split_at_mut(15).0.copy_from_slice(&own);

@@ -10,7 +10,7 @@ pub struct Status {
     pub session: u32,
     /// The width of this session's descriptors.
     pub width: Width,
-    /// That of the DATA which asked; of a voluntary one, of the DATA with the highest offset.
+    /// The timestamp of the DATA which asked; in a voluntary STATUS, of the DATA with the highest offset.
     pub timestamp: Option<Timestamp>,
     /// METADATA has not arrived.
     pub metadata_missing: bool,

@@ -37,7 +37,7 @@ const STOP: u64 = u64::MAX - 1;
 struct Gauges {
     open: AtomicUsize,
     received: AtomicU64,
-    /// Of each connection, in the order they came.
+    /// Bytes received on each connection, in the order in which connections came.
     each: Mutex<Vec<Arc<AtomicU64>>>,
 }
 

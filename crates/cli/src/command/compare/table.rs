@@ -70,7 +70,7 @@ pub(crate) fn render(rows: &[Row]) -> String {
     table.to_string()
 }
 
-/// Of each link whose queue dropped something on either side.
+/// How many packets the queues dropped, in the kernel and in the simulator: a part for each link where either dropped some.
 fn drops(row: &Row) -> String {
     let of = |side: &Summary, link: &String| side.dropped.get(link).copied().unwrap_or(0.0);
     let links: Vec<String> = row

@@ -16,7 +16,7 @@ pub(crate) struct Connection {
     pub(crate) remote: SocketAddr,
     /// What the script calls 0 of the stack's numbers, once a SYN of it was seen.
     local_zero: Option<u32>,
-    /// The same of the peer's.
+    /// What the script calls 0 of the peer's numbers.
     remote_zero: u32,
     /// True values of the stack's timestamps, by the script's.
     stamps: BTreeMap<u32, u32>,

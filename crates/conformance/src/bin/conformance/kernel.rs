@@ -220,7 +220,7 @@ pass_on! {
     pipe(fds: *mut c_int) -> c_int;
 }
 
-// Of these the process would get SIGPIPE.
+// These add MSG_NOSIGNAL, for otherwise a SIGPIPE would end this process.
 
 unsafe extern "C" fn write(
     _: *mut c_void,
