@@ -1,6 +1,7 @@
 //! Measures our programs against their rivals, side by side in one run: [`gateway`] against kernel forwarding and
 //! HAProxy, [`sim`] against ns-2 and ns-3, [`saratoga`] against iperf3, [`packet`] against smoltcp and the kernel. Begin with one of these. The commands and their
 //! options are in `bentpipe-cli`.
+#![forbid(unsafe_code)]
 
 pub mod gateway;
 mod ground;

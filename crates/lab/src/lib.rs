@@ -6,6 +6,7 @@
 //! none is inherited, and all are read back into the manifest. Begin with `run.rs`, then `stage.rs` (the network),
 //! [`emulator`] (links) and `flow.rs` (transfers). What a scenario means is in `bentpipe-scenario` and `bentpipe-plan`,
 //! and the machines that the emulator drives are in `bentpipe-link`.
+#![forbid(unsafe_code)]
 
 mod app;
 mod collect;

@@ -170,13 +170,19 @@ impl<'s> EndpointBuilder<'s> {
                 mtu: path.mtu(),
             });
         }
+        let control = flow.saratoga_control();
+        let unknown = || SimError::Control {
+            flow: flow.name.clone(),
+            control: control.to_owned(),
+            known: Flow::SARATOGA_CONTROLS.join(", "),
+        };
         let plan = Plan {
             size,
             rate: rates::of_file(flow, path).ok_or_else(unrated)?,
             packet: path.mtu(),
             overhead: self.scenario.ip.udp_header(),
             payload: path.mtu() - headers,
-            congestion: Congestion::find(flow.saratoga_control()).unwrap_or_default(),
+            congestion: Congestion::find(control).ok_or_else(unknown)?,
             puts: flow.opened_by == flow.from,
         };
         Ok([true, false].map(|opens| {

@@ -59,9 +59,8 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
         &file.with_file_name(format!("{prefix}expected.csv")),
         &file.with_file_name(format!("{prefix}reference.csv")),
     )?;
-    let folder = file
-        .canonicalize()
-        .ok()
+    let folder = file.canonicalize().ok();
+    let folder = folder
         .as_deref()
         .and_then(Path::parent)
         .and_then(Path::file_name);

@@ -174,7 +174,7 @@ impl Way {
         Link {
             rate,
             packet: self.packet,
-            congestion: Congestion::find(&self.congestion).unwrap_or_default(),
+            congestion: Congestion::find(&self.congestion).expect("clap takes no other name"),
             silence: self.silence,
             hole_end: if self.exclusive_holes {
                 HoleEnd::Exclusive
