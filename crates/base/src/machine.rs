@@ -31,6 +31,7 @@ pub trait Machine {
 
     /// One turn of the run loop, whole: what is due by `now` is done, then what `arrived` is taken in, then everything that
     /// leaves and every event goes to `out`. Returns when the next turn is due if nothing arrives before.
+    #[inline]
     fn turn(
         &mut self,
         arrived: Option<(Self::Port, Self::Packet)>,
@@ -75,6 +76,38 @@ pub trait Machine {
                 }
             });
         }
+    }
+}
+
+/// A machine behind a pointer, as one whose kind is chosen at run time.
+impl<M: Machine + ?Sized> Machine for Box<M> {
+    type Packet = M::Packet;
+    type Port = M::Port;
+    type Event = M::Event;
+
+    #[inline]
+    fn input(&mut self, port: M::Port, packet: M::Packet, now: Instant) {
+        (**self).input(port, packet, now);
+    }
+
+    #[inline]
+    fn timeout(&mut self, now: Instant) {
+        (**self).timeout(now);
+    }
+
+    #[inline]
+    fn transmit(&mut self, now: Instant) -> Option<(M::Port, M::Packet)> {
+        (**self).transmit(now)
+    }
+
+    #[inline]
+    fn event(&mut self) -> Option<M::Event> {
+        (**self).event()
+    }
+
+    #[inline]
+    fn deadline(&self) -> Option<Instant> {
+        (**self).deadline()
     }
 }
 

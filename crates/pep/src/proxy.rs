@@ -4,7 +4,7 @@ use crate::BuildPacket;
 use crate::ack_filter::AckFilter;
 use crate::snoop::Snoop;
 use crate::split::Split;
-use bentpipe_base::{Bytes, Instant, Machine};
+use bentpipe_base::{Bytes, Instant, Machine, Output};
 use core::convert::Infallible;
 
 /// Where packets enter and leave a proxy.
@@ -86,6 +86,16 @@ impl<P: BuildPacket> Machine for AnyPep<P> {
 
     fn deadline(&self) -> Option<Instant> {
         either!(self, pep => pep.deadline())
+    }
+
+    /// Which proxy it is is asked once for all steps of a turn.
+    fn turn(
+        &mut self,
+        arrived: Option<(Side, P)>,
+        now: Instant,
+        out: impl FnMut(Output<Side, P, Infallible>),
+    ) -> Option<Instant> {
+        either!(self, pep => pep.turn(arrived, now, out))
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Engine<O> {
     /// Draws the next transfer of each flow of cross traffic. The numbers of these flows follow those of the scenario's own.
     pub(crate) traffic: Vec<Source>,
     /// What a proxy sends in one turn. Empty between turns; kept for its memory.
-    pub(crate) leaving: Vec<(Side, Packet)>,
+    pub(crate) leaving: Vec<(Side, Handle, Bytes)>,
 }
 
 /// A proxy at a router, on one of its links.
@@ -146,7 +146,6 @@ impl<O: Observer> Engine<O> {
     /// `packet` reaches a proxy from `side`.
     #[inline(never)]
     fn pass(&mut self, pep: usize, side: Side, packet: Handle, now: Instant) {
-        let packet = self.network.packets.take(packet);
         let due = self.turn(pep, Some((side, packet)), now);
         let source = self.network.links.len() + pep;
         self.network.schedule.schedule_earlier(source, due);
@@ -161,23 +160,26 @@ impl<O: Observer> Engine<O> {
 
     /// A turn of a proxy: sends what it has to send, and returns when it is due again. Where a timer and the arrival of a
     /// packet fall on one instant, the timer comes first, as in `run_timers_before`.
-    fn turn(&mut self, pep: usize, arrived: Option<(Side, Packet)>, now: Instant) -> Instant {
+    fn turn(&mut self, pep: usize, arrived: Option<(Side, Handle)>, now: Instant) -> Instant {
         // What one proxy sends may reach another within this turn, which then needs a buffer too.
         let mut leaving = core::mem::take(&mut self.leaving);
         let PepNode {
             node, link, proxy, ..
         } = &mut self.peps[pep];
         let (node, link) = (*node, *link);
+        let (packets, ends) = (&mut self.network.packets, &self.ends);
+        let arrived = arrived.map(|(side, packet)| (side, packets.take(packet)));
         let due = proxy.turn(arrived, now, |output| match output {
-            Output::Packet(side, packet) => leaving.push((side, packet)),
+            Output::Packet(side, mut packet) => {
+                if packet.host() == NOWHERE {
+                    packet.set_host(ends[packet.to.peer().index()].peer_host);
+                }
+                let len = packet.length();
+                leaving.push((side, packets.put(packet), len));
+            }
             Output::Event(never) => match never {},
         });
-        for (side, mut packet) in leaving.drain(..) {
-            if packet.host() == NOWHERE {
-                packet.set_host(self.ends[packet.to.peer().index()].peer_host);
-            }
-            let len = packet.length();
-            let packet = self.network.packets.put(packet);
+        for (side, packet, len) in leaving.drain(..) {
             match side {
                 Side::Space => self.network.push(link, packet, len, now),
                 Side::Ground => self.forward(node, packet, len, now),

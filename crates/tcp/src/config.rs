@@ -296,6 +296,7 @@ impl Config {
     }
 
     /// Bytes that `segment` takes on the link, IP and TCP headers included.
+    #[inline]
     pub fn wire_len(&self, segment: &Segment) -> usize {
         if let Some(length) = self.syn_length
             && segment.flags.contains(Flags::SYN)

@@ -488,6 +488,7 @@ impl Connection {
     }
 
     /// Bytes that `segment` takes on the link, by [`Config::wire_len`].
+    #[inline]
     pub fn wire_len(&self, segment: &Segment) -> usize {
         self.config.wire_len(segment)
     }

@@ -43,7 +43,7 @@ impl Connection {
         let again = self.tx.max > 0;
         self.tx.sent_syn(now);
         let answer = self.state == State::SynReceived;
-        let mut segment = self.segment(0, now);
+        let mut segment = self.segment(0, Payload::Absent, now);
         let ecn = if answer {
             self.ecn_answer()
         } else {
@@ -127,15 +127,15 @@ impl Connection {
     /// The segment with stream offsets `[from, to)`, FIN included.
     fn data(&mut self, from: u64, to: u64, now: Instant) -> Segment {
         let end = self.tx.data_end();
-        let mut segment = self.segment(from, now);
         let len = to.min(end).saturating_sub(from) as u32;
+        let payload = self.tx.stream.payload(from - 1, len);
+        let mut segment = self.segment(from, payload, now);
         if to >= end && len > 0 {
             segment.flags = segment.flags | Flags::PSH;
         }
         if to > end {
             segment.flags = segment.flags | Flags::FIN;
         }
-        segment.payload = self.tx.stream.payload(from - 1, len);
         if len > 0 {
             let fresh = from >= self.tx.max;
             self.ecn = self.ecn_of_data(&mut segment, fresh);
@@ -161,7 +161,7 @@ impl Connection {
     /// window (RFC 9293, section 3.8.4; Linux probes shut windows so too).
     fn transmit_probe(&mut self, now: Instant) -> Segment {
         self.probe = false;
-        let mut segment = self.segment(self.tx.una.wrapping_sub(1), now);
+        let mut segment = self.segment(self.tx.una.wrapping_sub(1), Payload::Absent, now);
         self.tx.counters.segments_sent += 1;
         self.set_window(&mut segment);
         segment
@@ -170,7 +170,7 @@ impl Connection {
     fn acknowledgement(&mut self, now: Instant) -> Segment {
         // The segment has the highest number that was sent, also where sending has gone back, because the peer would
         // drop an older one together with its acknowledgement.
-        let mut segment = self.segment(self.tx.max, now);
+        let mut segment = self.segment(self.tx.max, Payload::Absent, now);
         let snack = self.announce(now);
         self.tx.counters.snacks_sent += u64::from(snack.is_some());
         if self.has_sack_blocks() || snack.is_some() {
@@ -204,8 +204,9 @@ impl Connection {
         self.agreed.snack.is_some() && self.rx.has_gap()
     }
 
-    /// An empty segment at `offset`.
-    fn segment(&self, offset: u64, now: Instant) -> Segment {
+    /// A segment with `payload` at `offset`.
+    #[inline]
+    fn segment(&self, offset: u64, payload: Payload, now: Instant) -> Segment {
         Segment {
             seq: self.tx.seq(offset),
             ack: self.rx.irs + self.rx.next as u32,
@@ -220,7 +221,7 @@ impl Connection {
                 echo: self.rx.echo(),
             }),
             options: None,
-            payload: Payload::Absent,
+            payload,
         }
     }
 

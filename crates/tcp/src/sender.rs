@@ -469,7 +469,7 @@ impl Sender {
         if self.una == self.max && !self.persisting {
             self.stalled = now;
         }
-        let before = self.board.pipe();
+        let before = self.sampler.is_some().then(|| self.board.pipe());
         if from < self.max {
             if payload > 0 {
                 self.counters.retransmitted += 1;
@@ -498,7 +498,7 @@ impl Sender {
             }
             self.max = to;
         }
-        if let Some(sampler) = &mut self.sampler {
+        if let (Some(sampler), Some(before)) = (&mut self.sampler, before) {
             let after = self.board.pipe();
             sampler.sent(to, before, after, now);
             if after >= self.window.cwnd {
@@ -517,10 +517,14 @@ impl Sender {
 
     /// Data is about to be sent after a silence: tells congestion control, and after one longer
     /// than the timeout starts from the initial window (RFC 5681, section 4.1).
+    #[inline]
     pub(crate) fn wake(&mut self, now: Instant) {
-        if self.una < self.max {
-            return;
+        if self.una == self.max {
+            self.wake_idle(now);
         }
+    }
+
+    fn wake_idle(&mut self, now: Instant) {
         // A control that models the path keeps its window (Linux `tcp_slow_start_after_idle_check`).
         let restarts = !self.config.ns2.ignores_use() && self.sampler.is_none();
         if restarts && self.max > 1 && now.since(self.last_sent) > self.rto.timeout() {

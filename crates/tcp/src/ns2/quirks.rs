@@ -73,6 +73,7 @@ pub enum WireSize {
 
 impl WireSize {
     /// Bytes that `segment` takes on the link where sizes are fixed.
+    #[inline]
     pub(crate) fn of(self, segment: &Segment) -> usize {
         let payload = segment.payload.len();
         match self {

@@ -220,7 +220,14 @@ impl Sender {
     }
 
     /// Tells a congestion control that samples deliveries of the segments newly found lost.
+    #[inline]
     pub(super) fn tell_losses(&mut self, now: Instant) {
+        if self.sampler.is_some() {
+            self.tell_sampled_losses(now);
+        }
+    }
+
+    fn tell_sampled_losses(&mut self, now: Instant) {
         let Some(sampler) = &mut self.sampler else {
             return;
         };

@@ -13,20 +13,24 @@ const TOGETHER: u32 = 2;
 impl Sender {
     /// The payload rate that sending is paced at.
     pub(crate) fn pacing(&self) -> Option<Rate> {
-        match (self.window.pacing, self.config.pacing) {
-            (Some(control), Some(ceiling)) => Some(control.min(ceiling)),
-            (control, ceiling) => control.or(ceiling),
+        match self.config.pacing {
+            None => self.window.pacing,
+            Some(ceiling) => Some(self.window.pacing.map_or(ceiling, |rate| rate.min(ceiling))),
         }
     }
 
     /// The pacer's next instant after `payload` bytes.
+    #[inline]
     pub(super) fn hold_back(&mut self, payload: u64, now: Instant) {
         if self.config.scps.is_some() {
             self.congestion.make_room(&mut self.window);
         }
-        let Some(rate) = self.pacing() else {
-            return;
-        };
+        if let Some(rate) = self.pacing() {
+            self.pace_after(payload, rate, now);
+        }
+    }
+
+    fn pace_after(&mut self, payload: u64, rate: Rate, now: Instant) {
         if self.unpaced > 0 {
             self.unpaced -= 1;
             return;
@@ -43,12 +47,17 @@ impl Sender {
     }
 
     /// Whether the pacer holds the next segment back.
+    #[inline]
     pub(crate) fn held_back(&self, now: Instant) -> bool {
+        self.pace > now && self.pacing().is_some() && !self.joins(now)
+    }
+
+    /// Whether the next segment leaves together with the last.
+    fn joins(&self, now: Instant) -> bool {
         let (at, segments) = self.together;
         // SCPS-TP's bucket is that of the link, and what models the path takes its samples of single segments.
         let gathers = self.config.scps.is_none() && self.sampler.is_none();
-        let joins = gathers && at == now && segments < TOGETHER;
-        self.pace > now && self.pacing().is_some() && !joins
+        gathers && at == now && segments < TOGETHER
     }
 
     /// The pacer's instant `at` has come, if it is not after `now`: what its driver is late is made up for, in part, so
