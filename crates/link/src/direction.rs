@@ -1,4 +1,5 @@
 use crate::Limit;
+use crate::burst::{Bucket, Burst};
 use crate::channel::{Channel, Fate, Stack};
 use crate::queue::{Discipline, Queue};
 use crate::ring::Ring;
@@ -11,6 +12,8 @@ pub struct Settings<P> {
     /// The rate of the serialiser; `None`: unlimited, every packet leaves at once.
     /// A rate of zero stops the link: packets wait until a rate is set.
     pub rate: Option<Rate>,
+    /// What leaves faster than that after a pause.
+    pub burst: Option<Burst>,
     /// From the last bit sent to the last bit received.
     pub delay: Duration,
     /// Framing that the link adds to every packet.
@@ -31,6 +34,7 @@ impl<P> Default for Settings<P> {
     fn default() -> Self {
         Self {
             rate: None,
+            burst: None,
             delay: Duration::ZERO,
             overhead: Bytes(0),
             queue: Discipline::default(),
@@ -110,6 +114,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
         Self {
             way: Way {
                 rate: settings.rate,
+                bucket: settings.burst.map(Bucket::new),
                 delay: nanos(settings.delay),
                 overhead: settings.overhead,
                 transmissions: Default::default(),

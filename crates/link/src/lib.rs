@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Where a link is told so, its channels stand before the queue instead, as in ns-2. A queue that marks (RFC 3168) marks a
-//! packet that is capable of it ([`Mark`]) where it would drop it at random.
+//! packet that is capable of it ([`Mark`]) where it would drop it at random. A serialiser may be faster than its rate for a
+//! while ([`Burst`]).
 //!
 //! All else about a packet is decided the moment its first bit leaves: whether it arrives, and when. So a direction
 //! keeps one ring of packets under way, its deadline is the head of that ring, and no event marks the end of a
@@ -22,6 +23,7 @@
 //! It leaves out who sends and what packets mean. Begin with [`Direction`].
 #![forbid(unsafe_code)]
 
+mod burst;
 pub mod channel;
 mod direction;
 pub mod keys;
@@ -32,6 +34,7 @@ pub mod queue;
 mod ring;
 mod way;
 
+pub use burst::Burst;
 pub use channel::{Channel, Fate};
 pub use direction::{Backlog, Change, Direction, Settings};
 pub use length::Length;

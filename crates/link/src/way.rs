@@ -1,4 +1,5 @@
 use crate::Change;
+use crate::burst::Bucket;
 use crate::channel::{Fate, Stack};
 use bentpipe_base::{Bytes, DropCause, Fact, Instant, Observer, Rate};
 use core::time::Duration;
@@ -8,6 +9,8 @@ use std::collections::VecDeque;
 /// arrives.
 pub(crate) struct Way<O> {
     pub(crate) rate: Option<Rate>,
+    /// Where packets leave faster than that for a while.
+    pub(crate) bucket: Option<Bucket>,
     /// In nanoseconds.
     pub(crate) delay: u64,
     pub(crate) overhead: Bytes,
@@ -85,14 +88,26 @@ impl<O: Observer> Way<O> {
         if transmission.excess > 0 {
             self.give_back(transmission.excess);
         }
-        let fate = self.channel.strike(size.bits(), self.free);
+        let sent = self.free;
+        if let (Some(bucket), Some(rate)) = (&mut self.bucket, self.rate) {
+            self.free = sent.max(bucket.take(size, rate, start));
+        }
+        let fate = self.channel.strike(size.bits(), sent);
         if fate != Fate::Deliver {
             self.lost(size, fate, start);
             return None;
         }
         // A delay that has shrunk must not let a packet overtake another.
-        self.latest = self.latest.max(self.free.plus_nanos(self.delay));
+        self.latest = self.latest.max(sent.plus_nanos(self.delay));
         Some(self.latest)
+    }
+
+    /// The rate at which bits leave, as long as they may.
+    fn line_rate(&self) -> Option<Rate> {
+        match (self.rate, &self.bucket) {
+            (Some(rate), Some(bucket)) if !self.stopped() => Some(rate.max(bucket.burst.ceiling)),
+            (rate, _) => rate,
+        }
     }
 
     /// The run begins at `at`.
@@ -126,7 +141,7 @@ impl<O: Observer> Way<O> {
         if self.transmissions[0].size != size {
             self.transmissions.swap(0, 1);
             if self.transmissions[0].size != size {
-                self.transmissions[0] = Transmission::new(self.rate, size);
+                self.transmissions[0] = Transmission::new(self.line_rate(), size);
             }
         }
         self.transmissions[0]
@@ -144,7 +159,7 @@ impl<O: Observer> Way<O> {
 
     /// In the serialiser and behind it.
     pub(crate) fn passage(&self, len: Bytes) -> Duration {
-        let transmission = Transmission::new(self.rate, len + self.overhead);
+        let transmission = Transmission::new(self.line_rate(), len + self.overhead);
         Duration::from_nanos(transmission.nanos.saturating_add(self.delay))
     }
 

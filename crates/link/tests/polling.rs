@@ -6,7 +6,7 @@ mod common;
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_link::channel::{BitError, PacketError};
 use bentpipe_link::queue::{self, Queue};
-use bentpipe_link::{Direction, End, Limit, Link, Mark, Settings};
+use bentpipe_link::{Burst, Direction, End, Limit, Link, Mark, Settings};
 use common::{Log, at, probability};
 use core::time::Duration;
 use proptest::prelude::*;
@@ -57,6 +57,10 @@ impl Shape {
     fn settings<P: Mark + Send + 'static>(&self) -> Settings<P> {
         Settings {
             rate: self.rate.map(Rate::from_bits_per_sec),
+            burst: self.delay.is_multiple_of(3).then_some(Burst {
+                bytes: Bytes(self.delay % 20_000),
+                ceiling: Rate::from_bits_per_sec(100_000_000),
+            }),
             delay: Duration::from_nanos(self.delay),
             overhead: Bytes(4),
             queue: built(&queue::registry()[self.queue], self.limit),

@@ -20,6 +20,7 @@ pub fn settings<P: Mark + Send + 'static>(
 fn direction<P: Mark + Send + 'static>(way: &Direction, mtu: Bytes) -> Result<Settings<P>, Fault> {
     Ok(Settings {
         rate: way.rate,
+        burst: way.burst,
         delay: way.delay,
         overhead: way.overhead,
         queue: {

@@ -6,6 +6,7 @@ use crate::model::{
     TrafficSource,
 };
 use bentpipe_base::Bytes;
+use bentpipe_link::Burst;
 use bentpipe_link::channel::{ChannelSpec, Form, REGISTRY};
 use bentpipe_link::keys::{Value, Values};
 use core::fmt::{self, Write};
@@ -178,19 +179,34 @@ fn link(out: &mut String, name: &str, link: &Link) -> fmt::Result {
     }
     // Said of both directions or of none: a reverse direction takes the forward one's.
     let before = link.forward.errors_before_queue || link.reverse.errors_before_queue;
-    direction(out, &link.forward, before)?;
+    let bursts = link.forward.burst.is_some() || link.reverse.burst.is_some();
+    direction(out, &link.forward, (before, bursts))?;
     writeln!(out, "[links.{name}.reverse]")?;
-    direction(out, &link.reverse, before)
+    direction(out, &link.reverse, (before, bursts))
 }
 
-/// `before`: with the place of its channels.
-fn direction(out: &mut String, direction: &Direction, before: bool) -> fmt::Result {
+/// With the place of its channels, and with its bursts, or without.
+fn direction(
+    out: &mut String,
+    direction: &Direction,
+    (before, bursts): (bool, bool),
+) -> fmt::Result {
     match direction.rate {
         None => writeln!(out, "rate = \"unlimited\"")?,
         Some(rate) => {
             writeln!(out, "rate = \"{rate}\"")?;
             writeln!(out, "queue = {{ {} }}", queue(&direction.queue))?;
         }
+    }
+    match direction.burst {
+        Some(Burst { bytes, ceiling }) => {
+            writeln!(
+                out,
+                "burst = {{ bytes = \"{bytes}\", ceiling = \"{ceiling}\" }}"
+            )?;
+        }
+        None if bursts => writeln!(out, "burst = {{ bytes = \"0B\" }}")?,
+        None => {}
     }
     writeln!(out, "delay = \"{}\"", time(direction.delay))?;
     for spec in REGISTRY {

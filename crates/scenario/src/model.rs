@@ -18,6 +18,7 @@ pub use split::Split;
 pub use traffic::{Traffic, TrafficSource, UnreadProfile};
 
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_link::Burst;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -280,6 +281,8 @@ impl Link {
 pub struct Direction {
     /// Serialisation rate; without one packets take no time and never queue.
     pub rate: Option<Rate>,
+    /// What leaves faster than that after a pause, as from a token bucket. Default nothing.
+    pub burst: Option<Burst>,
     /// One-way propagation delay. Default none.
     pub delay: Duration,
     /// Where packets wait for the rate.

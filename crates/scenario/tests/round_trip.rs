@@ -2,6 +2,7 @@
 
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_cc::SlowStart;
+use bentpipe_link::Burst;
 use bentpipe_link::channel::{self, Form};
 use bentpipe_link::keys::{Key, Otherwise, Value};
 use bentpipe_link::queue;
@@ -133,6 +134,13 @@ fn direction() -> impl Strategy<Value = Direction> {
         |(rate, (delay, changes), (channels, errors_before_queue), overhead)| Direction {
             changes: if rate.is_some() { changes } else { Vec::new() },
             rate: { rate.as_ref() }.map(|(rate, _)| Rate::from_bits_per_sec(*rate)),
+            burst: rate
+                .as_ref()
+                .filter(|_| overhead.0 % 2 == 1)
+                .map(|(rate, _)| Burst {
+                    bytes: Bytes(overhead.0 * 20),
+                    ceiling: Rate::from_bits_per_sec(rate + overhead.0 % 3),
+                }),
             queue: rate.map_or_else(Queue::default, |(_, queue)| queue),
             delay,
             channels,

@@ -7,6 +7,7 @@ use crate::model::{Change, Direction, Link, Queue};
 use crate::names::Name;
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_config::{Table, Value, Wrong};
+use bentpipe_link::Burst;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use toml::de::DeValue;
@@ -84,6 +85,7 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
     }
     Direction {
         rate,
+        burst: burst(table, rate, like.burst),
         delay,
         queue: match rate {
             Some(_) => queue.unwrap_or_else(|| like.queue.clone()),
@@ -98,6 +100,38 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
             like.changes.clone()
         },
     }
+}
+
+/// `burst`; `like` is what it is where nothing is said. One of no bytes is none, as a reverse direction may have to say.
+fn burst(table: &mut Table<'_, '_>, rate: Option<Rate>, like: Option<Burst>) -> Option<Burst> {
+    if !table.has("burst") {
+        return like.filter(|_| rate.is_some());
+    }
+    let mut inner = table.table("burst")?;
+    let bytes = inner.required::<Bytes>("bytes", "\"128kB\"");
+    let ceiling = match bytes {
+        Some(Bytes(0)) => None,
+        _ => inner.required::<Rate>("ceiling", "\"10Mbit/s\""),
+    };
+    if let Some(ceiling) = ceiling {
+        let wrong = match rate {
+            None => Some(Wrong::new("a burst above no rate", "a `rate` of the link")),
+            Some(rate) if ceiling < rate => {
+                let what = format!("a ceiling below the rate of {rate}");
+                Some(Wrong::new(what, format!("at least \"{rate}\"")))
+            }
+            Some(_) => None,
+        };
+        if let Some(wrong) = wrong {
+            inner.problem("ceiling", wrong);
+        }
+    }
+    inner.finish();
+    rate?;
+    Some(Burst {
+        bytes: bytes?,
+        ceiling: ceiling?,
+    })
 }
 
 /// `rate`, where "none" can be said too: a reverse direction would otherwise take the forward one's.

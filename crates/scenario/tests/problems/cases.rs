@@ -144,6 +144,19 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
     ),
     (
         "delay = \"300ms\"",
+        "burst = { bytes = \"128kB\" }",
+        &[
+            "14:9: ",
+            "lacks `ceiling`: expected `ceiling = \"10Mbit/s\"`",
+        ],
+    ),
+    (
+        "delay = \"300ms\"",
+        "burst = { bytes = \"128kB\", ceiling = \"9Mbit/s\" }",
+        &["a ceiling below the rate of 10Mbit/s: expected at least \"10Mbit/s\""],
+    ),
+    (
+        "delay = \"300ms\"",
         "mtu = \"100B\"",
         &["14:7: an MTU of 100B: expected 1280B"],
     ),
