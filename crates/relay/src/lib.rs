@@ -21,6 +21,7 @@ mod handshake;
 pub mod listen;
 pub mod memory_pressure;
 mod pump;
+mod recent_answers;
 mod shared;
 mod socket_policy;
 mod unanswered_dials;

@@ -8,8 +8,11 @@
 //! Looped SYNs may be lost as well: what an operator's rules do to packets that come by `lo` they do to these too.
 //!
 //! Each client is remembered by itself: what one does, or what somebody does who forges its address, has no bearing on
-//! the others. All that a remembered client loses is that its connections are not split for a while.
+//! the others. All that a remembered client loses is that its connections are not split for a while. A client that was
+//! answered in the last minute has a way, and its silent destinations concern themselves alone: programs that try
+//! hosts that are gone (and whoever forges its address) take nothing from its other connections.
 
+use crate::recent_answers::RecentAnswers;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Ends;
 use std::collections::HashMap;
@@ -44,6 +47,7 @@ pub(crate) struct UnansweredDials {
     logged: AtomicBool,
     /// Silent dials while none was answered; [`ANSWERED`] from then on.
     unheard: AtomicUsize,
+    answers: RecentAnswers,
 }
 
 #[derive(Debug)]
@@ -101,7 +105,9 @@ impl UnansweredDials {
         });
         known.until = now + MEMORY;
         if !known.destinations.contains(server) {
-            known.in_a_row += 1;
+            if !self.answers.was_answered(client.ip(), MEMORY, now) {
+                known.in_a_row += 1;
+            }
             if known.destinations.len() >= DESTINATIONS {
                 known.destinations.remove(0);
             }
@@ -123,7 +129,8 @@ impl UnansweredDials {
     }
 
     /// A connection between `ends` stands, or was refused.
-    pub(crate) fn record_answer(&self, (client, server): &Ends) {
+    pub(crate) fn record_answer(&self, (client, server): &Ends, now: Instant) {
+        self.answers.record(client.ip(), now);
         if self.unheard.load(Ordering::Relaxed) < ANSWERED {
             self.unheard.store(ANSWERED, Ordering::Relaxed);
         }
@@ -168,14 +175,28 @@ mod tests {
         now += MEMORY;
         let passing = (0..9).filter(|_| silence.should_pass(&one, now)).count();
         assert_eq!(passing, 8, "one tries");
-        silence.record_answer(&other);
+        silence.record_answer(&other, now);
         assert!(
             silence.should_pass(&one, now),
             "another's answer is not its own"
         );
-        silence.record_answer(&one);
+        silence.record_answer(&one, now);
         assert!(!silence.should_pass(&one, now));
         assert_eq!(silence.count.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn silent_destinations_of_who_is_answered_concern_themselves_alone() {
+        let silence = UnansweredDials::default();
+        let mut now = Instant::ZERO + Duration::from_secs(9);
+        silence.record_answer(&ends("10.0.0.1", 1), now);
+        now += MEMORY;
+        (2..20).for_each(|server| silence.record_silence(&ends("10.0.0.1", server), now));
+        assert!(silence.should_pass(&ends("10.0.0.1", 19), now));
+        assert!(!silence.should_pass(&ends("10.0.0.1", 1), now));
+        now += MEMORY + Duration::from_secs(2);
+        (20..23).for_each(|server| silence.record_silence(&ends("10.0.0.1", server), now));
+        assert!(silence.should_pass(&ends("10.0.0.1", 1), now));
     }
 
     #[test]
@@ -187,7 +208,7 @@ mod tests {
             silence.record_silence(&ends("10.0.0.1", server), now);
         }
         assert!(silence.should_pass(&ends("10.0.0.1", 99), now));
-        silence.record_answer(&ends("10.0.0.1", 99));
+        silence.record_answer(&ends("10.0.0.1", 99), now);
         assert!(!silence.should_pass(&ends("10.0.0.1", 99), now));
         assert!(silence.should_pass(&ends("10.0.0.1", 1), now));
         for number in 0..2 * CLIENTS {

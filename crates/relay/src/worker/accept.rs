@@ -232,7 +232,9 @@ impl Worker {
                     io::ErrorKind::ConnectionRefused => {
                         self.counters.refused.one();
                         if let Some(dialling) = self.dialling.get(&index) {
-                            self.shared.unanswered_dials().record_answer(&dialling.ends);
+                            self.shared
+                                .unanswered_dials()
+                                .record_answer(&dialling.ends, timer::now());
                         }
                     }
                     _ => self.counters.unreachable.one(),
@@ -273,7 +275,9 @@ impl Worker {
         };
         flow.phase = Phase::Open;
         if let Some(dialling) = self.dialling.remove(&index) {
-            self.shared.unanswered_dials().record_answer(&dialling.ends);
+            self.shared
+                .unanswered_dials()
+                .record_answer(&dialling.ends, timer::now());
         }
         self.begin_shrunk(index);
         let Some(flow) = self.flows.get_mut(index) else {

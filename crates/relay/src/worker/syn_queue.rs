@@ -269,7 +269,7 @@ impl Worker {
                 self.counters.refused.one();
                 self.shared
                     .unanswered_dials()
-                    .record_answer(&(client, server));
+                    .record_answer(&(client, server), timer::now());
             }
             _ => self.counters.unreachable.one(),
         }
@@ -343,7 +343,9 @@ impl Worker {
         syn_queue
             .reserve
             .keep_at_most(syn_queue.table.far_sockets());
-        self.shared.unanswered_dials().record_answer(ends);
+        self.shared
+            .unanswered_dials()
+            .record_answer(ends, timer::now());
         Some(confirmed)
     }
 
