@@ -156,6 +156,30 @@ fn runs_and_ends(mut gateway: std::process::Child) {
     assert_eq!(gateway.wait().unwrap().code(), Some(0));
 }
 
+/// A reload that is asked for during the start is made after it.
+#[test]
+fn a_reload_during_the_start_ends_nobody() {
+    bentpipe_os::need!(Root, Nft, Tproxy);
+    let (netns, _veth) = gateway_stage();
+    let mut command = netns.command(PROGRAM);
+    let gateway = command.args(RUN).stdout(Stdio::piped()).spawn().unwrap();
+    // As soon as it catches the first signal of all, long before it is ready.
+    let caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("SigCgt:"));
+        let mask = line.unwrap().split_whitespace().nth(1).unwrap();
+        u64::from_str_radix(mask, 16).unwrap()
+    };
+    const TERM: u64 = 1 << 14;
+    while caught() & TERM == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..3 {
+        send_signal(gateway.id(), "HUP");
+    }
+    runs_and_ends(gateway);
+}
+
 /// What systemd would hear at its notify socket, and do.
 #[test]
 fn a_service_manager_is_told_of_start_reload_and_successor() {

@@ -13,7 +13,7 @@ use bentpipe_gateway::{
 };
 use bentpipe_process::notify;
 use clap::{Subcommand, ValueEnum};
-use service::Service;
+use service::{Service, keep_signals};
 use std::path::{Path, PathBuf};
 
 /// What to do with the gateway.
@@ -191,6 +191,7 @@ fn order(at: &At, request: &Request) -> Result<(), Failure> {
 }
 
 fn split(args: &Run) -> Result<(), Failure> {
+    let signals = keep_signals().or_usage()?;
     let config = config(args)?;
     let shutdown = Shutdown::on_signals().or_usage()?;
     let control = config.control.path();
@@ -210,7 +211,7 @@ fn split(args: &Run) -> Result<(), Failure> {
     let (handle, source) = (gateway.handle(), source(args.clone()));
     // Without a file there is nothing that a successor could have otherwise.
     let successor = args.config.is_some().then(|| control.map(Path::to_owned));
-    let service = Service::prepare(&handle, source.clone(), successor).or_usage()?;
+    let service = Service::prepare(signals, &handle, source.clone(), successor).or_usage()?;
     let _manager = Manager::start(&config, &handle, &source, predecessor).or_usage()?;
     service.begin();
     if let Err(error) = terminal::print("ready") {

@@ -17,6 +17,13 @@ use std::time::{Duration, Instant};
 /// How long a successor may take to start: another is not started meanwhile.
 const START: Duration = Duration::from_secs(10);
 
+const CANNOT_CATCH: &str = "cannot catch SIGHUP and SIGUSR2";
+
+/// SIGHUP is kept from here on until a [`Service`] begins, and ends no gateway that starts.
+pub(super) fn keep_signals() -> anyhow::Result<Signals> {
+    Signals::new([SIGHUP]).context(CANNOT_CATCH)
+}
+
 /// The threads that handle signals and talk to the service manager; they wait until [`Service::begin`].
 pub(super) struct Service {
     handle: Handle,
@@ -25,16 +32,16 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Prepares to handle signals: SIGHUP reloads, and SIGUSR2 starts a successor where one is possible, which makes
+    /// Prepares to handle `signals`: SIGHUP reloads, and SIGUSR2 starts a successor where one is possible, which makes
     /// this gateway retire by its control socket. Everything that can fail is done here, before a predecessor is told
     /// to retire.
     pub(super) fn prepare(
+        mut signals: Signals,
         handle: &Handle,
         source: ConfigSource,
         successor: Option<Option<PathBuf>>,
     ) -> anyhow::Result<Self> {
-        let mut signals =
-            Signals::new([SIGHUP, SIGUSR2]).context("cannot catch SIGHUP and SIGUSR2")?;
+        signals.add_signal(SIGUSR2).context(CANNOT_CATCH)?;
         let mut service = Self {
             handle: handle.clone(),
             waiting: Vec::new(),
