@@ -1,7 +1,9 @@
-//! Any bytes as a capture: what is read of it is counted, drawn and printed, and never more is counted than there is.
+//! Any bytes as a capture: what is read of it is counted, judged, drawn and printed, and never more is counted than there is.
 #![no_main]
 
-use bentpipe_trace::{Limits, Recorder, Side, Trace, brief, csv, json, long, svg, xplot};
+use bentpipe_trace::{
+    Limits, Recorder, Side, Trace, brief, csv, expert, json_with_limits, long, svg, xplot,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|capture: &[u8]| {
@@ -11,7 +13,7 @@ fuzz_target!(|capture: &[u8]| {
     trace.finish();
     // No packet is in a file without its stamp and lengths.
     assert!(trace.packets() <= capture.len() as u64 / 12);
-    for text in [brief, long, json, csv] {
+    for text in [brief, long, json_with_limits, csv, expert] {
         text(&trace, &[]);
     }
     for (index, connection) in trace.connections().iter().enumerate() {

@@ -474,6 +474,7 @@ impl Connection {
             unsent: self.tx.data_end().saturating_sub(self.tx.next.max(1)),
             peer_window: self.tx.limit.saturating_sub(self.tx.una),
             pacing: self.tx.pacing().map(|rate| rate.bits_per_sec()),
+            phase: self.tx.phase,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a connection measures of itself: counters since its beginning, and the sender's figures now, as `tcp_info` of
 //! Linux has them.
 
+use bentpipe_cc::Phase;
 use std::time::Duration;
 
 /// Counts since the connection began. Data segments are those with payload.
@@ -81,4 +82,6 @@ pub struct Gauges {
     pub peer_window: u64,
     /// Payload rate that sending is paced at, in bits a second.
     pub pacing: Option<u64>,
+    /// The state of loss recovery.
+    pub phase: Phase,
 }

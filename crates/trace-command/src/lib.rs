@@ -7,7 +7,9 @@ mod graphs;
 mod page;
 
 use anyhow::{Context, bail};
-use bentpipe_trace::{Ending, Limits, ReadError, Recorder, Trace, brief, csv, json, long};
+use bentpipe_trace::{
+    Ending, Limits, ReadError, Recorder, Trace, brief, csv, expert, json, json_with_limits, long,
+};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ Examples:
   bentpipe trace run.pcapng                      a line each connection
   bentpipe trace -l run.pcap | less              every count, as of `tcptrace -l -r`
   bentpipe trace -l -o 2,5 run.pcap              of connections 2 and 5
+  bentpipe trace --expert run.pcap               what held each connection back, and when
   bentpipe trace --json run.pcap | jq '.connections[].b2a.rtt_avg'
   bentpipe trace run.pcap --html run.html        the graphs, in a page that loads nothing
   bentpipe trace run.pcap --svg out --xplot out  the graphs as files
@@ -44,6 +47,10 @@ pub struct Args {
     /// Print a line of comma-separated values each connection
     #[arg(long, conflicts_with_all = ["long", "json"])]
     csv: bool,
+    /// Say what held each direction back, with times and shares: windows, buffers, the application, losses; with --json as
+    /// `limits`. The capture must be made at the sender
+    #[arg(long, conflicts_with_all = ["long", "csv"])]
+    expert: bool,
     /// Write a page with the graphs: time-sequence, throughput, outstanding bytes and round-trip times
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -65,7 +72,7 @@ pub fn run(
     say: impl Fn(&str),
 ) -> anyhow::Result<()> {
     let mut trace = Trace::new(Limits::default());
-    if args.html.is_some() || args.svg.is_some() || args.xplot.is_some() {
+    if args.expert || args.html.is_some() || args.svg.is_some() || args.xplot.is_some() {
         trace.record(Recorder::new(&args.only));
     }
     for file in &args.files {
@@ -89,6 +96,12 @@ pub fn run(
     }
     graphs::write(args, &trace)?;
     let text = match args {
+        Args {
+            json: true,
+            expert: true,
+            ..
+        } => json_with_limits(&trace, &args.only),
+        Args { expert: true, .. } => expert(&trace, &args.only),
         Args { json: true, .. } => json(&trace, &args.only),
         Args { csv: true, .. } => csv(&trace, &args.only),
         Args { long: true, .. } => long(&trace, &args.only),

@@ -1,5 +1,6 @@
 //! The counts as text, JSON and CSV.
 
+use crate::expert::limits_as_json;
 use crate::{Connection, MEASURES, Side, Trace, Value};
 use serde_json::{Map, json};
 use std::fmt::Write;
@@ -41,7 +42,7 @@ fn state(connection: &Connection) -> &'static str {
 }
 
 /// `index` and connection of each that `chosen` names, counted from 1; of all when it is empty.
-fn of<'a>(
+pub(crate) fn of<'a>(
     trace: &'a Trace,
     chosen: &'a [usize],
 ) -> impl Iterator<Item = (usize, &'a Connection)> + Clone {
@@ -187,6 +188,15 @@ impl std::fmt::Display for Seconds {
 
 /// One JSON object with everything.
 pub fn json(trace: &Trace, chosen: &[usize]) -> String {
+    json_object(trace, chosen, false)
+}
+
+/// The same, and what held each direction back (`limits`), if the series of the connections were kept.
+pub fn json_with_limits(trace: &Trace, chosen: &[usize]) -> String {
+    json_object(trace, chosen, true)
+}
+
+fn json_object(trace: &Trace, chosen: &[usize], limits: bool) -> String {
     let side = |connection: &Connection, side: Side| {
         let values = MEASURES.iter().map(|measure| {
             let value = (measure.value)(connection, connection.direction(side));
@@ -195,7 +205,7 @@ pub fn json(trace: &Trace, chosen: &[usize]) -> String {
         values.collect::<Map<_, _>>()
     };
     let connections = of(trace, chosen).map(|(index, connection)| {
-        json!({
+        let mut object = json!({
             "number": index + 1,
             "host_a": connection.a.ip(),
             "port_a": connection.a.port(),
@@ -208,7 +218,11 @@ pub fn json(trace: &Trace, chosen: &[usize]) -> String {
             "elapsed_s": connection.elapsed() as f64 / 1e9,
             "a2b": side(connection, Side::A),
             "b2a": side(connection, Side::B),
-        })
+        });
+        if let Some(series) = trace.series(index).filter(|_| limits) {
+            object["limits"] = limits_as_json(connection, series);
+        }
+        object
     });
     let skipped = trace.skipped();
     let whole = json!({

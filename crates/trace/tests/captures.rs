@@ -4,18 +4,19 @@
 mod support;
 
 use bentpipe_trace::{
-    Ending, Kind, Limits, LinkType, ReadError, Recorder, Side, Trace, brief, csv, json, long, svg,
-    xplot,
+    Ending, Kind, Limits, LinkType, ReadError, Recorder, Side, Trace, brief, csv, expert, json,
+    json_with_limits, long, svg, xplot,
 };
 use proptest::prelude::*;
 use support::{ACK, Capture, FIN, Packet, SYN, ethernet, pcapng_block};
 
 fn analysed(bytes: &[u8]) -> (Trace, Result<Ending, ReadError>) {
     let mut trace = Trace::new(Limits::default());
+    trace.record(Recorder::new(&[]));
     let ending = trace.take(bytes);
     trace.finish();
     // Whatever it holds can be printed.
-    for text in [brief, long, json, csv] {
+    for text in [brief, long, json, csv, expert, json_with_limits] {
         text(&trace, &[]);
     }
     (trace, ending)
