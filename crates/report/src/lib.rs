@@ -16,6 +16,7 @@ pub use svg::svg;
 pub use text::{date, wrapped};
 
 use serde::Serialize;
+use std::io::{self, Write};
 
 /// A mark in a template, and the text that takes its place.
 pub type Part = (&'static str, &'static str);
@@ -43,13 +44,49 @@ const SHARED: [Part; 4] = [
 /// # Errors
 /// When a figure in `data` is not a number.
 pub fn page(template: &str, scripts: &[Part], data: &impl Serialize) -> serde_json::Result<String> {
-    // A `<` inside the data could end its script element.
-    let data = serde_json::to_string(data)?.replace('<', "\\u003c");
+    let mut page = Vec::new();
+    write_page(&mut page, template, scripts, data).map_err(serde::ser::Error::custom)?;
+    // Templates, scripts and JSON are text.
+    String::from_utf8(page).map_err(serde::ser::Error::custom)
+}
+
+/// Writes the same page to `out` as it comes, so that its data are never in memory as a whole.
+///
+/// # Errors
+/// When a figure in `data` is not a number, or what `out` gives.
+pub fn write_page<W: Write>(
+    out: &mut W,
+    template: &str,
+    scripts: &[Part],
+    data: &impl Serialize,
+) -> io::Result<()> {
     let filled = scripts
         .iter()
         .chain(&SHARED)
         .fold(template.to_owned(), |page, (mark, part)| {
             page.replace(mark, part)
         });
-    Ok(filled.replace("{{data}}", &data))
+    let (before, behind) = filled.split_once("{{data}}").unwrap_or((&filled, ""));
+    out.write_all(before.as_bytes())?;
+    serde_json::to_writer(Escaped(&mut *out), data)?;
+    out.write_all(behind.as_bytes())
+}
+
+/// JSON inside a script element, which a `<` could end.
+struct Escaped<'a, W>(&'a mut W);
+
+impl<W: Write> Write for Escaped<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (index, piece) in bytes.split(|byte| *byte == b'<').enumerate() {
+            if index > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(piece)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }

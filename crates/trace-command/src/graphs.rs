@@ -3,7 +3,9 @@
 use crate::{Args, page};
 use anyhow::{Context, bail};
 use bentpipe_trace::{Connection, Series, Side, Trace, letters, svg, xplot};
-use std::fs;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// Connections that a folder has graphs of at most, and a page has in its list.
@@ -25,7 +27,7 @@ pub(crate) fn write(args: &Args, trace: &Trace) -> anyhow::Result<()> {
         }
         let title = args.files.iter().map(|file| file.display().to_string());
         let title = title.collect::<Vec<_>>().join(", ");
-        save(file, &page::page(&title, &connections)?)?;
+        save(file, |out| page::write(out, &title, &connections))?;
     }
     for (index, connection, series) in connections {
         let (a, b) = letters(index);
@@ -37,8 +39,8 @@ pub(crate) fn write(args: &Args, trace: &Trace) -> anyhow::Result<()> {
                 into(folder, &format!("{from}2{to}_tsg.svg"), &text)?;
             }
             if let Some(folder) = args.xplot.as_deref() {
-                for (name, text) in xplot(connection, stream, side, (from, to)) {
-                    into(folder, &name, &text)?;
+                for graph in xplot(connection, stream, side, (from, to)) {
+                    into(folder, &graph.name, &graph)?;
                 }
             }
         }
@@ -46,12 +48,21 @@ pub(crate) fn write(args: &Args, trace: &Trace) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn into(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+fn into(folder: &Path, name: &str, text: &dyn fmt::Display) -> anyhow::Result<()> {
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
-    save(&folder.join(name), text)
+    save(&folder.join(name), |out| write!(out, "{text}"))
 }
 
-fn save(file: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(file, text).with_context(|| format!("cannot write `{}`", file.display()))
+/// Has `file` written through a buffer, so that what is written need not be in memory.
+fn save(
+    file: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let written = || {
+        let mut out = BufWriter::with_capacity(1 << 18, File::create(file)?);
+        write(&mut out)?;
+        out.flush()
+    };
+    written().with_context(|| format!("cannot write `{}`", file.display()))
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use bentpipe_trace::{
     Ending, Limits, ReadError, Recorder, Trace, brief, csv, expert, json, json_with_limits, long,
 };
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -95,19 +96,72 @@ pub fn run(
         bail!("there is no connection {number}: the capture has {count}, counted from 1");
     }
     graphs::write(args, &trace)?;
-    let text = match args {
+    let mut out = Lines::new(print);
+    let written = match args {
         Args {
             json: true,
             expert: true,
             ..
-        } => json_with_limits(&trace, &args.only),
-        Args { expert: true, .. } => expert(&trace, &args.only),
-        Args { json: true, .. } => json(&trace, &args.only),
-        Args { csv: true, .. } => csv(&trace, &args.only),
-        Args { long: true, .. } => long(&trace, &args.only),
-        _ => summary(&trace, &args.only),
+        } => json_with_limits(&mut out, &trace, &args.only),
+        Args { expert: true, .. } => expert(&mut out, &trace, &args.only),
+        Args { json: true, .. } => json(&mut out, &trace, &args.only),
+        Args { csv: true, .. } => csv(&mut out, &trace, &args.only),
+        Args { long: true, .. } => long(&mut out, &trace, &args.only),
+        _ => summary(&mut out, &trace, &args.only),
     };
-    Ok(print(text.trim_end())?)
+    out.end(written)
+}
+
+/// Prints what is written to it, many lines at a time.
+struct Lines<P> {
+    print: P,
+    text: String,
+    fault: Option<io::Error>,
+}
+
+/// Bytes that are printed at once.
+const AT_ONCE: usize = 1 << 16;
+
+impl<P: Fn(&str) -> io::Result<()>> Lines<P> {
+    fn new(print: P) -> Self {
+        Self {
+            print,
+            text: String::new(),
+            fault: None,
+        }
+    }
+
+    /// Prints what is left.
+    fn end(mut self, written: fmt::Result) -> anyhow::Result<()> {
+        if let Some(error) = self.fault {
+            return Err(error.into());
+        }
+        written.context("what was found cannot be laid out")?;
+        if self.text.ends_with('\n') {
+            self.text.pop();
+        }
+        match self.text.is_empty() {
+            true => Ok(()),
+            false => Ok((self.print)(&self.text)?),
+        }
+    }
+}
+
+impl<P: Fn(&str) -> io::Result<()>> fmt::Write for Lines<P> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.text.push_str(text);
+        // Whoever prints ends the last line.
+        if self.text.len() >= AT_ONCE && self.text.ends_with('\n') {
+            self.text.pop();
+            let printed = (self.print)(&self.text);
+            self.text.clear();
+            if let Err(error) = printed {
+                self.fault = Some(error);
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn take(trace: &mut Trace, file: &Path) -> Result<Ending, ReadError> {
@@ -129,12 +183,13 @@ fn words(ending: &Ending) -> Option<String> {
     }
 }
 
-fn summary(trace: &Trace, chosen: &[usize]) -> String {
+fn summary(out: &mut dyn fmt::Write, trace: &Trace, chosen: &[usize]) -> fmt::Result {
     let (packets, segments) = (trace.packets(), trace.segments());
-    let head = format!("{packets} packets, {segments} of TCP");
+    write!(out, "{packets} packets, {segments} of TCP")?;
     match trace.connections().len() {
-        0 => format!("{head}: no connections"),
-        1 => format!("{head}, 1 connection\n{}", brief(trace, chosen)),
-        count => format!("{head}, {count} connections\n{}", brief(trace, chosen)),
+        0 => return writeln!(out, ": no connections"),
+        1 => writeln!(out, ", 1 connection")?,
+        count => writeln!(out, ", {count} connections")?,
     }
+    brief(out, trace, chosen)
 }

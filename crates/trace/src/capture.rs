@@ -2,6 +2,7 @@
 
 use crate::LinkType;
 use bentpipe_base::Instant;
+use flate2::read::MultiGzDecoder;
 use pcap_parser::pcapng::{Block, EnhancedPacketBlock, InterfaceDescriptionBlock};
 use pcap_parser::{
     LegacyPcapBlock, LegacyPcapReader, PcapBlockOwned, PcapError, PcapHeader, PcapNGReader,
@@ -52,9 +53,14 @@ pub enum ReadError {
     /// There is nothing in it.
     #[error("it is empty: was the capture ended before the first packet was written?")]
     Empty,
-    /// It is compressed.
-    #[error("it is compressed with gzip: give it to `zcat` first, and `-` to this command")]
-    Gzip,
+    /// It is compressed with gzip, and not one packet comes out.
+    #[error(
+        "it begins as gzip, but does not decompress: {0}; make it anew, or see what `gunzip --test` says"
+    )]
+    Gzip(io::Error),
+    /// It is compressed in another way.
+    #[error("it is compressed with {0}: give it to `{0} -dc` first, and `-` to this command")]
+    Compressed(&'static str),
     /// It is something else.
     #[error("it is neither pcap nor pcapng: give a capture of tcpdump, Wireshark or bentpipe")]
     NotACapture,
@@ -63,38 +69,72 @@ pub enum ReadError {
     Io(#[from] io::Error),
 }
 
-/// Gives each frame of the capture in `input` to `each`, in the order of the file.
+/// How gzip begins (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// How files of other compressors begin.
+const COMPRESSED: [(&[u8], &str); 4] = [
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
+    (&[0xfd, b'7', b'z', b'X'], "xz"),
+    (&[0x04, 0x22, 0x4d, 0x18], "lz4"),
+    (b"BZh", "bzip2"),
+];
+/// The header of pcap, and less than that of pcapng.
+const HEADER: u64 = 24;
+
+/// Gives each frame of the capture in `input` to `each`, in the order of the file. One that is compressed with gzip is
+/// decompressed as it is read.
 ///
 /// # Errors
 /// When it is no capture, or cannot be read further. A capture that ends too early is none: see [`Ending`].
 pub fn read<R: Read>(input: R, mut each: impl FnMut(Frame<'_>)) -> Result<Ending, ReadError> {
-    let fault = Rc::new(RefCell::new(None));
-    let mut input = Input {
-        start: Vec::new(),
-        rest: input,
-        fault: Rc::clone(&fault),
-    };
-    input.look_ahead(24)?;
-    let reader = open(&mut input)?;
-    let ending = frames(reader, &mut each);
-    match fault.take() {
-        Some(error) => Err(ReadError::Io(error)),
-        None => Ok(ending),
+    let mut input = Input::new(input);
+    input.look_ahead(HEADER)?;
+    if !input.start.starts_with(&GZIP) {
+        let ending = plain(&mut input, &mut each)?;
+        return input
+            .fault
+            .take()
+            .map_or(Ok(ending), |error| Err(error.into()));
+    }
+    let outer = Rc::clone(&input.fault);
+    let mut inner = Input::new(MultiGzDecoder::new(&mut input));
+    let begun = inner.look_ahead(HEADER).map_err(ReadError::Gzip);
+    let ending = begun.and_then(|()| plain(&mut inner, &mut each));
+    // What the file's own reader met is why the rest is missing.
+    if let Some(error) = outer.take() {
+        return Err(error.into());
+    }
+    let at = inner.given;
+    match inner.fault.take().map(|error| error.kind()) {
+        None => ending,
+        Some(io::ErrorKind::UnexpectedEof) => Ok(Ending::CutShort { at }),
+        Some(_) => Ok(Ending::Corrupt { at }),
     }
 }
 
+fn plain<R: Read>(
+    input: &mut Input<R>,
+    each: &mut impl FnMut(Frame<'_>),
+) -> Result<Ending, ReadError> {
+    Ok(frames(open(input)?, each))
+}
+
 fn open<R: Read>(input: &mut Input<R>) -> Result<Box<dyn PcapReaderIterator + '_>, ReadError> {
-    let magic: [u8; 4] = match input.start.get(..4) {
-        Some(magic) => [magic[0], magic[1], magic[2], magic[3]],
-        None if input.start.is_empty() => return Err(ReadError::Empty),
+    if input.start.is_empty() {
+        return Err(ReadError::Empty);
+    }
+    let other = COMPRESSED
+        .iter()
+        .find(|(magic, _)| input.start.starts_with(magic));
+    if let Some((_, name)) = other {
+        return Err(ReadError::Compressed(name));
+    }
+    let opened: Result<Box<dyn PcapReaderIterator>, _> = match input.start.get(..4) {
         None => return Err(ReadError::NotACapture),
-    };
-    let opened: Result<Box<dyn PcapReaderIterator>, _> = match magic {
-        [0x1f, 0x8b, ..] => return Err(ReadError::Gzip),
-        [0x0a, 0x0d, 0x0d, 0x0a] => {
+        Some([0x0a, 0x0d, 0x0d, 0x0a]) => {
             PcapNGReader::new(BUFFER, input).map(|reader| Box::new(reader) as Box<_>)
         }
-        _ => LegacyPcapReader::new(BUFFER, input).map(|reader| Box::new(reader) as Box<_>),
+        Some(_) => LegacyPcapReader::new(BUFFER, input).map(|reader| Box::new(reader) as Box<_>),
     };
     opened.map_err(|_| ReadError::NotACapture)
 }
@@ -292,9 +332,20 @@ struct Input<R> {
     rest: R,
     /// The parser has one error for all that may happen here.
     fault: Rc<RefCell<Option<io::Error>>>,
+    /// Bytes that were given on.
+    given: u64,
 }
 
 impl<R: Read> Input<R> {
+    fn new(rest: R) -> Self {
+        Self {
+            start: Vec::new(),
+            rest,
+            fault: Rc::default(),
+            given: 0,
+        }
+    }
+
     fn look_ahead(&mut self, bytes: u64) -> io::Result<()> {
         self.rest
             .by_ref()
@@ -322,6 +373,7 @@ impl<R: Read> Read for &mut Input<R> {
                 }
             }
         }
+        self.given += filled as u64;
         Ok(filled)
     }
 }

@@ -41,4 +41,4 @@ pub use segment::{Dissected, Flags, Options, Segment};
 pub use series::{AckMark, Recorder, SackMark, SegmentMark, Series, Stream};
 pub use svg::svg;
 pub use trace::{Limits, Skipped, Trace};
-pub use xplot::xplot;
+pub use xplot::{Graph, xplot};

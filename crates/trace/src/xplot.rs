@@ -2,19 +2,41 @@
 
 use crate::{Connection, Flags, Kind, Side, Stream};
 use bentpipe_base::Instant;
-use std::fmt::{self, Write};
+use std::fmt;
 
 /// Writes one kind of graph.
-type Draw = fn(&Stream, &mut String) -> fmt::Result;
+type Draw = fn(&Stream, &mut fmt::Formatter<'_>) -> fmt::Result;
 
-/// The graphs of what the end on `side` of `connection` sent: name and text of each file: time-sequence (`tsg`),
-/// round-trip times (`rtt`), outstanding bytes (`owin`) and throughput (`tput`).
-pub fn xplot(
+/// A graph: its file's text is what it displays, drawn as it is written.
+pub struct Graph<'a> {
+    /// The name of its file.
+    pub name: String,
+    title: String,
+    axis: &'static str,
+    draw: Draw,
+    stream: &'a Stream,
+}
+
+impl fmt::Display for Graph<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { title, axis, .. } = self;
+        write!(
+            f,
+            "timeval unsigned\ntitle\n{title}\nxlabel\ntime\nylabel\n{axis}\n"
+        )?;
+        (self.draw)(self.stream, f)?;
+        f.write_str("go\n")
+    }
+}
+
+/// The graphs of what the end on `side` of `connection` sent: time-sequence (`tsg`), round-trip times (`rtt`), outstanding
+/// bytes (`owin`) and throughput (`tput`).
+pub fn xplot<'a>(
     connection: &Connection,
-    stream: &Stream,
+    stream: &'a Stream,
     side: Side,
     (from, to): (&str, &str),
-) -> Vec<(String, String)> {
+) -> [Graph<'a>; 4] {
     let (a, b) = match side {
         Side::A => (connection.a, connection.b),
         Side::B => (connection.b, connection.a),
@@ -35,16 +57,13 @@ pub fn xplot(
         ),
         ("tput", "throughput", "thruput (bytes/sec)", throughput),
     ];
-    let files = graphs.iter().map(|(end, title, axis, draw)| {
-        let mut text = format!(
-            "timeval unsigned\ntitle\n{a}_==>_{b} ({title})\nxlabel\ntime\nylabel\n{axis}\n"
-        );
-        // Writing to a String cannot fail.
-        let _ = draw(stream, &mut text);
-        text.push_str("go\n");
-        (format!("{from}2{to}_{end}.xpl"), text)
-    });
-    files.collect()
+    graphs.map(|(end, title, axis, draw)| Graph {
+        name: format!("{from}2{to}_{end}.xpl"),
+        title: format!("{a}_==>_{b} ({title})"),
+        axis,
+        draw,
+        stream,
+    })
 }
 
 struct Time(Instant);
@@ -56,7 +75,7 @@ impl fmt::Display for Time {
     }
 }
 
-fn time_sequence(stream: &Stream, text: &mut String) -> fmt::Result {
+fn time_sequence(stream: &Stream, text: &mut fmt::Formatter<'_>) -> fmt::Result {
     // The axis is unsigned: what came before the first segment that was seen is at its foot.
     let place = |place: u64| stream.relative(place).max(0);
     for mark in &stream.segments {
@@ -118,7 +137,7 @@ fn time_sequence(stream: &Stream, text: &mut String) -> fmt::Result {
 }
 
 /// The line of what is acknowledged, and that of the window above it.
-fn acknowledgements(stream: &Stream, text: &mut String) -> fmt::Result {
+fn acknowledgements(stream: &Stream, text: &mut fmt::Formatter<'_>) -> fmt::Result {
     let place = |place: u64| stream.relative(place).max(0);
     for pair in stream.acks.windows(2) {
         let [before, after] = pair else { continue };
@@ -150,7 +169,10 @@ fn acknowledgements(stream: &Stream, text: &mut String) -> fmt::Result {
     Ok(())
 }
 
-fn points(text: &mut String, points: impl Iterator<Item = (Instant, u64)>) -> fmt::Result {
+fn points(
+    text: &mut fmt::Formatter<'_>,
+    points: impl Iterator<Item = (Instant, u64)>,
+) -> fmt::Result {
     let mut before = None;
     writeln!(text, "red")?;
     for (at, value) in points {
@@ -164,7 +186,7 @@ fn points(text: &mut String, points: impl Iterator<Item = (Instant, u64)>) -> fm
     Ok(())
 }
 
-fn round_trips(stream: &Stream, text: &mut String) -> fmt::Result {
+fn round_trips(stream: &Stream, text: &mut fmt::Formatter<'_>) -> fmt::Result {
     let samples = stream.acks.iter().filter(|mark| mark.sample > 0);
     points(
         text,
@@ -172,13 +194,13 @@ fn round_trips(stream: &Stream, text: &mut String) -> fmt::Result {
     )
 }
 
-fn outstanding(stream: &Stream, text: &mut String) -> fmt::Result {
+fn outstanding(stream: &Stream, text: &mut fmt::Formatter<'_>) -> fmt::Result {
     let data = stream.segments.iter().filter(|mark| mark.length > 0);
     points(text, data.map(|mark| (mark.at, mark.outstanding.into())))
 }
 
 /// Over ten segments each, as tcptrace does it.
-fn throughput(stream: &Stream, text: &mut String) -> fmt::Result {
+fn throughput(stream: &Stream, text: &mut fmt::Formatter<'_>) -> fmt::Result {
     let data: Vec<_> = stream
         .segments
         .iter()

@@ -8,6 +8,7 @@ use bentpipe_trace::{
     json_with_limits, long, svg, xplot,
 };
 use proptest::prelude::*;
+use std::io::Write;
 use support::{ACK, Capture, FIN, Packet, SYN, ethernet, pcapng_block};
 
 fn analysed(bytes: &[u8]) -> (Trace, Result<Ending, ReadError>) {
@@ -17,7 +18,7 @@ fn analysed(bytes: &[u8]) -> (Trace, Result<Ending, ReadError>) {
     trace.finish();
     // Whatever it holds can be printed.
     for text in [brief, long, json, csv, expert, json_with_limits] {
-        text(&trace, &[]);
+        text(&mut String::new(), &trace, &[]).unwrap();
     }
     (trace, ending)
 }
@@ -188,8 +189,45 @@ fn what_is_no_capture_is_said() {
     assert!(
         said(b"GET / HTTP/1.1\r\n\r\nand more than a header").contains("neither pcap nor pcapng")
     );
-    assert!(said(&[0x1f, 0x8b, 8, 0, 0, 0]).contains("zcat"));
+    assert!(said(&[0x1f, 0x8b, 8, 0, 0, 0]).contains("gunzip"));
+    assert!(said(&[0x28, 0xb5, 0x2f, 0xfd, 0]).contains("`zstd -dc`"));
     assert!(said(&transfer(1).pcap()[..20]).contains("neither"));
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn gzip_is_read_as_it_comes_and_what_breaks_off_counts_up_to_there() {
+    let plain = transfer(5000).pcap();
+    let whole = gzipped(&plain);
+    let (trace, ending) = analysed(&whole);
+    assert_eq!((ending.unwrap(), trace.packets()), (Ending::Whole, 13));
+    // gzip of two halves is gzip of both, as `cat` makes it.
+    let (first, second) = plain.split_at(300);
+    let (trace, ending) = analysed(&[gzipped(first), gzipped(second)].concat());
+    assert_eq!((ending.unwrap(), trace.packets()), (Ending::Whole, 13));
+    for length in 2..whole.len() {
+        let (trace, ending) = analysed(&whole[..length]);
+        assert!(trace.packets() <= 13);
+        let broken = matches!(
+            ending,
+            Err(ReadError::Gzip(_)) | Ok(Ending::CutShort { .. })
+        );
+        assert!(broken, "{length}: {ending:?}");
+    }
+    // The checksum at the end.
+    let mut wrong = whole;
+    let last = wrong.len() - 8;
+    wrong[last] ^= 1;
+    let ending = analysed(&wrong).1.unwrap();
+    assert!(matches!(ending, Ending::Corrupt { .. }), "{ending:?}");
+    // A capture is compressed once.
+    let twice = gzipped(&gzipped(&plain));
+    assert!(matches!(analysed(&twice).1, Err(ReadError::NotACapture)));
 }
 
 #[test]
@@ -313,12 +351,12 @@ fn graphs_have_every_segment_and_acknowledgement() {
     assert_eq!(stream.acks[1].sample, 100_000_000);
 
     let files = xplot(one, stream, Side::A, ("a", "b"));
-    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = files.iter().map(|graph| graph.name.as_str()).collect();
     assert_eq!(
         names,
         ["a2b_tsg.xpl", "a2b_rtt.xpl", "a2b_owin.xpl", "a2b_tput.xpl"]
     );
-    let graph = &files[0].1;
+    let graph = files[0].to_string();
     let strokes = graph
         .lines()
         .filter(|line| line.starts_with("darrow"))

@@ -218,7 +218,7 @@ impl Timeline {
             first.remove();
         }
         if ack.sample > 0 {
-            self.srtt = (self.srtt * 7 + u64::from(ack.sample)) / 8;
+            self.srtt = self.srtt - self.srtt / 8 + u64::from(ack.sample) / 8;
         }
         self.edge = ack.place.saturating_add(ack.window.into());
         self.last_ack = Some(now);
@@ -367,7 +367,8 @@ impl Timeline {
         let age = sent.map_or(0, |(_, at)| now.nanos_since(*at));
         let again = self.episode.as_ref();
         let again = again.is_some_and(|episode| episode.again.contains_key(&end));
-        age > self.srtt + LEAST_TIMER.max(self.min_rtt / 4) || again && age < self.min_rtt / 10 * 9
+        age > self.srtt.saturating_add(LEAST_TIMER.max(self.min_rtt / 4))
+            || again && age < self.min_rtt / 10 * 9
     }
 
     fn timed_out(&mut self, now: Instant) {
@@ -515,7 +516,7 @@ fn promptness(stream: &Stream) -> u64 {
     }
     let place = delays.len() / 20;
     let (_, soonest, _) = delays.select_nth_unstable(place);
-    (*soonest * 4).clamp(PROMPTEST, SLOWEST)
+    soonest.saturating_mul(4).clamp(PROMPTEST, SLOWEST)
 }
 
 const PROMPTEST: u64 = 20_000;

@@ -5,61 +5,62 @@ use crate::output::of;
 use crate::{Connection, Series, Side, Trace, letters};
 use bentpipe_base::Instant;
 use serde_json::{Value, json};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Periods of one limit that are named at most; JSON has all.
 const NAMED: usize = 5;
 
 /// What held each direction with data back, in words: shares, and the longest times of each limit. The series of the
 /// connections must have been kept ([`Trace::record`]).
-pub fn expert(trace: &Trace, chosen: &[usize]) -> String {
-    let mut text = String::new();
+///
+/// # Errors
+/// What `out` gives.
+pub fn expert(out: &mut dyn Write, trace: &Trace, chosen: &[usize]) -> fmt::Result {
     for (index, connection) in of(trace, chosen) {
         let Some(series) = trace.series(index) else {
             continue;
         };
         let (a, b) = letters(index);
-        let _ = writeln!(
-            text,
+        writeln!(
+            out,
             "connection {}: {} - {}",
             index + 1,
             connection.a,
             connection.b
-        );
+        )?;
         for (side, name) in [(Side::A, format!("{a}2{b}")), (Side::B, format!("{b}2{a}"))] {
             match judge(connection, series, side) {
-                Ok(periods) => direction(&mut text, connection, &name, &periods),
-                Err(reason) => {
-                    let _ = writeln!(text, "  {name}: {reason}");
-                }
+                Ok(periods) => direction(out, connection, &name, &periods)?,
+                Err(reason) => writeln!(out, "  {name}: {reason}")?,
             }
         }
     }
-    text
+    Ok(())
 }
 
-fn direction(text: &mut String, connection: &Connection, name: &str, periods: &[Period]) {
+fn direction(
+    out: &mut dyn Write,
+    connection: &Connection,
+    name: &str,
+    periods: &[Period],
+) -> fmt::Result {
     let whole = total(periods);
     if whole == 0 {
-        let _ = writeln!(
-            text,
-            "  {name}: all of it was sent and acknowledged at once"
-        );
-        return;
+        return writeln!(out, "  {name}: all of it was sent and acknowledged at once");
     }
-    let _ = writeln!(
-        text,
+    writeln!(
+        out,
         "  {name}: {} from first data to last acknowledgement",
         Span(whole)
-    );
+    )?;
     for (limit, nanos) in shares(periods) {
         let share = nanos as f64 * 100.0 / whole as f64;
-        let _ = writeln!(
-            text,
+        writeln!(
+            out,
             "    {share:5.1}%  {:>9}  {}",
             Span(nanos).to_string(),
             limit.words()
-        );
+        )?;
         let mut longest: Vec<&Period> = periods.iter().filter(|it| it.limit == limit).collect();
         let count = longest.len();
         longest.sort_by_key(|period| std::cmp::Reverse(period.nanos()));
@@ -74,8 +75,9 @@ fn direction(text: &mut String, connection: &Connection, name: &str, periods: &[
             0 => String::new(),
             more => format!(" and {more} shorter"),
         };
-        let _ = writeln!(text, "                       at {times} s{more}");
+        writeln!(out, "                       at {times} s{more}")?;
     }
+    Ok(())
 }
 
 /// The limits of connection `index` for JSON; nothing if its series was not kept.
@@ -130,8 +132,8 @@ fn seconds(nanos: u64) -> f64 {
 /// A time that is read at a glance.
 struct Span(u64);
 
-impl std::fmt::Display for Span {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             nanos @ ..1_000_000_000 => write!(f, "{:.1} ms", nanos as f64 / 1e6),
             nanos => write!(f, "{:.2} s", seconds(nanos)),
