@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
+mod tcptrace;
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::PROGRAM;
+use tcptrace::compare;
 
 /// Losses in both directions, two flows, and a receiver of 20 kB.
 const LOSSY: &str = r#"
@@ -33,91 +33,22 @@ to = "a"
 bytes = "200kB"
 "#;
 
-/// What tcptrace gets wrong, or has no figure for (docs/trace.md), by the beginning of its labels.
-const NOT_COMPARED: [&str; 3] = ["RTT full_sz", "sacks sent", "avg segm size"];
-
-/// The figures of each connection in the layout of `tcptrace -l`: by label and direction.
-fn figures(text: &str) -> Vec<BTreeMap<(String, usize), String>> {
-    let mut connections = Vec::new();
-    for line in text.lines() {
-        if line.starts_with("TCP connection ") && line.ends_with(':') && !line.contains("info") {
-            connections.push(BTreeMap::new());
-        }
-        let (Some(cells), Some(last)) = (line.strip_prefix("     "), connections.last_mut()) else {
-            continue;
-        };
-        // Two labels of 18 columns, each with a figure and perhaps a unit; `initial window` is there twice.
-        for (side, cell) in [cells.get(..38), cells.get(38..)]
-            .into_iter()
-            .flatten()
-            .enumerate()
-        {
-            let Some((label, value)) = cell.trim().split_once(':') else {
-                continue;
-            };
-            let mut words = value.split_whitespace();
-            let value = words.next().unwrap_or("").to_owned();
-            let label = match label {
-                "initial window" => format!("{label} {}", words.next().unwrap_or("")),
-                label => label.to_owned(),
-            };
-            last.insert((label, side), value);
-        }
-    }
-    connections
-}
-
-/// Whether two figures are one: counts exactly, times by the last decimal that is printed, and a throughput as far as it
-/// follows from a time in microseconds.
-fn equal(label: &str, a: &str, b: &str) -> bool {
-    match (a.parse::<f64>(), b.parse::<f64>()) {
-        _ if a == b => true,
-        // tcptrace takes some answers to a SYN or FIN that was sent again for duplicates too.
-        (Ok(own), Ok(other)) if label == "duplicate acks" => (0.0..=2.0).contains(&(other - own)),
-        // Its minimum knows no round trip of no time.
-        (Ok(own), Ok(_)) if label == "RTT min" && own == 0.0 => true,
-        (Ok(own), Ok(other)) if label == "throughput" => (own - other).abs() <= 1.0 + other / 1e3,
-        (Ok(own), Ok(other)) if a.contains('.') => (own - other).abs() <= 0.11,
-        _ => false,
-    }
-}
-
-/// Compares all figures that tcptrace has of `capture`; returns how many connections it has.
-fn compare(capture: &Path) -> usize {
-    let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program)
-            .args(arguments)
-            .arg(capture)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{program}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let theirs = figures(&run("tcptrace", &["-n", "-l", "-r"]));
-    let ours = figures(&run(PROGRAM, &["trace", "-l"]));
-    assert_eq!(ours.len(), theirs.len(), "{}", capture.display());
-    for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-        assert!(theirs.len() > 80, "tcptrace prints {theirs:?}");
-        for (key, expected) in theirs {
-            if NOT_COMPARED.iter().any(|label| key.0.starts_with(label)) {
-                continue;
-            }
-            let own = ours
-                .get(key)
-                .unwrap_or_else(|| panic!("{key:?} is not printed"));
-            let place = format!(
-                "{} of connection {}: {key:?}",
-                capture.display(),
-                number + 1
-            );
-            assert!(
-                equal(&key.0, own, expected),
-                "{place}: {own}, tcptrace has {expected}"
-            );
-        }
-    }
-    theirs.len()
-}
+/// The same on the kernel's TCP, one flow.
+const LOSSY_LAB: &str = r#"
+name = "lossy"
+[hosts.a]
+[hosts.b]
+[links.wire]
+ends = ["a", "b"]
+rate = "4Mbit/s"
+delay = "20ms"
+packet_error_rate = "3%"
+queue = { packets = 20 }
+[[flows]]
+from = "a"
+to = "b"
+bytes = "400kB"
+"#;
 
 #[test]
 fn counts_are_those_of_tcptrace_on_simulated_connections() {
@@ -228,6 +159,43 @@ fn counts_are_those_of_tcptrace_on_real_programs() {
     dumpcap.wait().unwrap();
     let connections = compare(&capture);
     assert!(connections >= 9, "{connections} connections");
+}
+
+#[test]
+fn lab_run_captures_both_ends_of_every_link() {
+    bentpipe_os::need!(Root, Tun, Program("dumpcap"), Program("tcptrace"));
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("lossy.toml"), LOSSY_LAB).unwrap();
+    let output = Command::new(PROGRAM)
+        .args(["lab", "run", "lossy.toml", "--pcap", "captures"])
+        .args(support::PATIENT)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut retransmitted = 0;
+    for node in ["a", "b"] {
+        let file = folder.join(format!("captures/wire-{node}.pcapng"));
+        assert_eq!(compare(&file), 1);
+        let output = Command::new(PROGRAM)
+            .args(["trace", "--json", "--expert"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let one = &json["connections"][0];
+        retransmitted += one["a2b"]["rexmt_data_pkts"].as_u64().unwrap();
+        // From its SYN to its FIN nothing is missing at the sender, which alone tells what held it back.
+        let limits = &one["limits"]["a2b"];
+        assert_eq!(limits.get("shares").is_some(), node == "a", "{limits}");
+        if node == "a" {
+            assert_eq!(one["complete"], true, "{one}");
+            assert_eq!(one["a2b"]["missed_data"], 0, "{one}");
+            assert_eq!(one["a2b"]["unique_bytes_sent"], 400_000, "{one}");
+        }
+    }
+    assert!(retransmitted > 0);
 }
 
 #[test]

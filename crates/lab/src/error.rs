@@ -148,6 +148,16 @@ pub enum LabError {
         /// Why.
         why: String,
     },
+    /// A capture could not be begun.
+    #[error("cannot capture at the end of link `{link}` at node `{node}`: {what}")]
+    Capture {
+        /// Which link.
+        link: String,
+        /// Which end.
+        node: String,
+        /// What happened.
+        what: String,
+    },
     /// A gateway did not start, or ended before the run did.
     #[error("gateway `{gateway}` {what}{}", said(.stderr))]
     Gateway {

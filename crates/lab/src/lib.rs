@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod capture;
 mod collect;
 mod controls;
 mod emulate;

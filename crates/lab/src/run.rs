@@ -1,5 +1,6 @@
 //! One run from beginning to end: build, run, take down, write down.
 
+use crate::capture::Captures;
 use crate::collect::{self, Watched};
 use crate::controls::{Controls, Mark};
 use crate::emulator::{Emulator, Report};
@@ -32,6 +33,9 @@ use std::time::{Duration, SystemTime};
 pub struct RunOptions {
     /// The folder for the results, made if it is not there; `None` writes nothing.
     pub out: Option<PathBuf>,
+    /// The folder for captures at both ends of every link, made if it is not there: `LINK-NODE.pcapng`, as the simulator
+    /// names them. dumpcap makes them.
+    pub pcap: Option<PathBuf>,
     /// The program whose `gateway run` splits and whose `saratoga` moves files; `None` is the running
     /// one.
     pub program: Option<PathBuf>,
@@ -150,6 +154,9 @@ impl Run<'_> {
         self.go_on()?;
         let flows = self.flows(&stage, &marks)?;
         let traffic = self.traffic(&stage, &marks)?;
+        let pcap = self.options.pcap.as_deref();
+        let captures = pcap.map(|folder| Captures::start(folder, self.scenario, &stage));
+        let captures = captures.transpose()?;
         let watch = self.watch(&stage)?;
         let begin = timer::now();
         emulators
@@ -160,6 +167,9 @@ impl Run<'_> {
         let (flows, traffic) = flows?;
         self.tell(Phase::Ending, timer::now() - begin, 0);
         let looks = watch.stop();
+        for gap in captures.map(Captures::stop).unwrap_or_default() {
+            tracing::warn!("{gap}");
+        }
         let links = reports(emulators)?;
         let unfit = unfit(&links);
         let gateways = ended(gateways);

@@ -21,7 +21,7 @@ pub(crate) enum Command {
     /// Run the scenario in FILE once and print what each flow achieved
     #[command(after_help = "\
 Examples:
-  sudo bentpipe lab run scenarios/geo.toml
+  sudo bentpipe lab run scenarios/geo.toml --pcap out
   sudo bentpipe lab run scenarios/geo.toml --out results/geo --json geo.json")]
     Run(Run),
     /// Remove what killed runs left in the kernel, and say what it was
@@ -39,6 +39,9 @@ pub(crate) struct Run {
     /// Folder for manifest, CSV and JSON
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write a capture of each end of each link to DIR/LINK-NODE.pcapng, by dumpcap
+    #[arg(long, value_name = "DIR")]
+    pcap: Option<PathBuf>,
     /// Write all figures to FILE; `-`: to stdout, in place of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -66,6 +69,7 @@ fn run_file(args: &Run) -> Result<(), Failure> {
         let shown = bar.clone();
         let options = RunOptions {
             out: args.out.clone(),
+            pcap: args.pcap.clone(),
             cancel: stop.flag(),
             lateness_limit: args.lateness.limit,
             progress: shown.map(|bar| Arc::new(move |p: &Progress| show(&bar, p)) as _),

@@ -86,6 +86,7 @@ pub(super) fn package(program: &str) -> &str {
         "ssh" | "scp" | "ssh-keygen" => "openssh-client",
         "sshd" => "openssh-server",
         "ping" => "iputils-ping",
+        "dumpcap" => "tshark",
         other => other,
     }
 }
