@@ -349,3 +349,40 @@ fn the_same_study_runs_in_the_lab_and_resumes_there() {
     let kept = fs::read_to_string(kept.join("small-lab/points.jsonl"));
     assert_eq!(kept.unwrap().lines().count(), 2);
 }
+
+/// Every point is captured under the name of its line, by either engine.
+#[test]
+fn points_are_captured_where_a_study_says_so() {
+    bentpipe_os::need!(Root, Tun, Program("dumpcap"));
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let few = TEXT
+        .replace("time_limit", "capture = true\ntime_limit")
+        .replace("segments = 50", "bytes = \"50kB\"")
+        .replace("values = \"1..3\"", "values = [1]")
+        .replace("[0, \"1%\"]", "[0]");
+    let (sweeps, _) = few.split_once("[[tables]]").unwrap();
+    fs::write(folder.join("few.toml"), sweeps).unwrap();
+    for engine in ["simulator", "lab"] {
+        let arguments = [
+            "study", "run", "few.toml", "--engine", engine, "--out", engine,
+        ];
+        let patient = ["--lateness-limit", "50ms"];
+        let output = bentpipe(folder, &[&arguments[..], &patient].concat());
+        assert!(output.status.success(), "{output:?}");
+        let rows = fs::read_to_string(folder.join(engine).join("points.jsonl")).unwrap();
+        assert_eq!(rows.lines().count(), 2);
+        for row in rows.lines() {
+            let row: serde_json::Value = serde_json::from_str(row).unwrap();
+            let captures = folder.join(engine).join("captures");
+            let captures = captures.join(row["point"].as_str().unwrap());
+            for end in ["a", "b"] {
+                let file = captures.join(format!("l-{end}.pcapng"));
+                let output = bentpipe(folder, &["trace", "--json", file.to_str().unwrap()]);
+                let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+                let sent = &json["connections"][0]["a2b"]["unique_bytes_sent"];
+                assert_eq!(sent, 50_000, "{engine}: {json}");
+            }
+        }
+    }
+}

@@ -72,7 +72,7 @@ pub(crate) fn scenario(root: Table<'_, '_>, known: Known<'_>) -> Option<Scenario
 /// What makes a study of a scenario. One run has no use for it: refused by name, so that nobody
 /// believes that it does something.
 fn studies(root: &mut Table<'_, '_>) {
-    for key in ["sweep", "tables", "figures", "engine"] {
+    for key in ["sweep", "tables", "figures", "engine", "capture"] {
         if root.has(key) {
             let what = format!("`{key}` makes a study of this file");
             let expected = "one scenario without it, or `bentpipe study run`";

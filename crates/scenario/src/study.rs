@@ -72,6 +72,7 @@ pub struct Study {
     text: String,
     base: Scenario,
     engine: Engine,
+    capture: bool,
     axes: Vec<Axis>,
     layout: Layout,
     /// Where `[[points]]` chooses: the numbers of its points among all combinations, in order.
@@ -103,6 +104,7 @@ impl Study {
         }
         let mut root = document.root();
         let engine = engine::engine(&mut root);
+        let capture = root.optional("capture").unwrap_or(false);
         let known = engine.knowing(known);
         let axes = axis::axes(&mut root);
         // Without axes no label can be looked up; asked for all the same, so not unknown keys.
@@ -122,6 +124,7 @@ impl Study {
                 text: text.to_owned(),
                 base,
                 engine,
+                capture,
                 axes,
                 layout,
                 chosen: None,
@@ -193,6 +196,11 @@ impl Study {
     /// What its points are run on.
     pub const fn engine(&self) -> Engine {
         self.engine
+    }
+
+    /// Whether each point is captured at both ends of every link: `capture`.
+    pub const fn is_captured(&self) -> bool {
+        self.capture
     }
 
     /// With its points run on `engine`.

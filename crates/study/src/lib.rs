@@ -13,6 +13,7 @@
 
 mod agree;
 mod beside;
+mod capture;
 mod cells;
 mod error;
 mod figure;
@@ -30,12 +31,13 @@ mod trace;
 
 pub use agree::{Reference, Stats};
 pub use beside::ReferenceValues;
+pub use capture::{capture_folder, captures};
 pub use cells::{Cell, cells};
 pub use error::StudyError;
 pub use figure::{Line, lines};
 pub use gaps::{Gap, gaps};
 pub use load::{Loaded, load, read_profiles};
-pub use measure::{measures, simulate};
+pub use measure::{measures, simulate, simulate_captured};
 pub use row::{Measures, Row};
 pub use run::{Options, Progress, Results, run};
 pub use samples::{Samples, single};

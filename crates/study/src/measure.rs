@@ -1,9 +1,11 @@
 //! What is kept of a run: the measures of the whole, and those of single flows, links and proxies that a study names.
 
+use crate::captures;
 use crate::row::Measures;
 use bentpipe_outcome::{MEASURES, Run, find};
 use bentpipe_scenario::Scenario;
 use bentpipe_sim::Options;
+use std::path::Path;
 
 /// Runs `scenario` in the simulator and takes the measures of the whole, and those of `single`: measures such as
 /// `goodput(download)`.
@@ -12,6 +14,23 @@ use bentpipe_sim::Options;
 /// What the simulator cannot run, in words.
 pub fn simulate(scenario: &Scenario, single: &[String]) -> Result<Measures, String> {
     let run = bentpipe_sim::run(scenario, &Options::default()).map_err(|e| e.to_string())?;
+    Ok(measures(&run, single))
+}
+
+/// The same, with captures in `folder`.
+///
+/// # Errors
+/// As [`simulate`], and what writing the captures gives.
+pub fn simulate_captured(
+    scenario: &Scenario,
+    single: &[String],
+    folder: &Path,
+) -> Result<Measures, String> {
+    let failed = |error| format!("cannot write captures to `{}`: {error}", folder.display());
+    let observer = captures(scenario, folder).map_err(failed)?;
+    let observed = bentpipe_sim::observe(scenario, &Options::default(), observer);
+    let (run, observer) = observed.map_err(|error| error.to_string())?;
+    observer.finish().map_err(failed)?;
     Ok(measures(&run, single))
 }
 

@@ -7,11 +7,10 @@ use anyhow::Context;
 use bentpipe_base::Instant;
 use bentpipe_outcome::{self as outcome, Point, Sample};
 use bentpipe_scenario::Scenario;
-use bentpipe_sim::{Captures, Options, Sampler, Series};
+use bentpipe_sim::{Options, Sampler, Series};
 use clap::Subcommand;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What to do in the simulator.
@@ -76,12 +75,11 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
         std::mem::forget(finished);
         return Ok(outcome);
     }
-    let captures = args
-        .pcap
-        .as_deref()
-        .map(|folder| captures(scenario, folder))
-        .transpose()
-        .or_usage()?;
+    let captures = args.pcap.as_deref().map(|folder| {
+        bentpipe_study::captures(scenario, folder)
+            .with_context(|| format!("cannot write captures to `{}`", folder.display()))
+    });
+    let captures = captures.transpose().or_usage()?;
     let trace = args.trace.as_deref();
     let traces = trace.map(|_| (Series::new(scenario), Sampler::new(scenario)));
     let observed = bentpipe_sim::observe(scenario, &options, (traces, captures));
@@ -102,16 +100,6 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
 fn make(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder `{}`", folder.display()))
-}
-
-fn captures(scenario: &Scenario, folder: &Path) -> anyhow::Result<Captures<BufWriter<File>>> {
-    make(folder)?;
-    let open = |link: &str, node: &str| {
-        let path = folder.join(format!("{link}-{node}.pcapng"));
-        File::create(path).map(BufWriter::new)
-    };
-    Captures::new(scenario, open)
-        .with_context(|| format!("cannot write captures to `{}`", folder.display()))
 }
 
 /// One file a flow: what its source sent and its receiver got, in the order of time.

@@ -15,8 +15,9 @@ use bentpipe_report::svg;
 use bentpipe_scenario::study::{Engine, Figure, FigureKind, SMALL_SHARE};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_study::{
-    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, StudyError, cells,
-    distribution, gaps, judge, lines, load, share_within, simulate, single, sizes, time_sequence,
+    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, StudyError, capture_folder,
+    cells, distribution, gaps, judge, lines, load, share_within, simulate, simulate_captured,
+    single, sizes, time_sequence,
 };
 use clap::Subcommand;
 use progress::Bar;
@@ -194,14 +195,18 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
         cancel: &flag,
         progress: &|progress| bar.show(progress),
     };
+    let folder = |scenario: &Scenario| study.is_captured().then(|| capture_folder(out, scenario));
     let results = if lab {
         let kernel = kernel::Kernel::new(args.lateness, stop.flag());
-        let measure = |scenario: &Scenario| kernel.measure(scenario, &single);
+        let measure = |scenario: &Scenario| kernel.measure(scenario, &single, folder(scenario));
         bentpipe_study::run(study, &options, &measure)
     } else {
         let measure = |scenario: &Scenario| {
             warnings.note(scenario);
-            simulate(scenario, &single)
+            match folder(scenario) {
+                Some(folder) => simulate_captured(scenario, &single, &folder),
+                None => simulate(scenario, &single),
+            }
         };
         bentpipe_study::run(study, &options, &measure)
     };

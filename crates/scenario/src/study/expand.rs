@@ -46,7 +46,7 @@ impl<'s> Expander<'s> {
         // The study was read from this text before: it is TOML.
         let mut base = DeTable::parse_recoverable(&study.text).0.into_inner();
         let sweep = base.remove("sweep").map(Spanned::into_inner);
-        for key in super::layout::KEYS.into_iter().chain(["engine"]) {
+        for key in super::layout::KEYS.into_iter().chain(["engine", "capture"]) {
             base.remove(key);
         }
         let tables = match sweep {

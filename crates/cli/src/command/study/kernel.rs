@@ -5,6 +5,7 @@ use bentpipe_lab::{Controls, LabError, Measured, RunOptions};
 use bentpipe_outcome::{End, Run};
 use bentpipe_scenario::Scenario;
 use bentpipe_study::{Measures, measures};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -29,11 +30,12 @@ impl Kernel {
     }
 
     /// Runs `scenario` in the lab and takes those measures that can be seen there, of the whole run and of the `single`
-    /// flows and links that are named.
+    /// flows and links that are named. Captures go to `pcap`.
     pub(super) fn measure(
         &self,
         scenario: &Scenario,
         single: &[String],
+        pcap: Option<PathBuf>,
     ) -> Result<Measures, String> {
         let mut late = String::new();
         for _ in 0..TRIES {
@@ -41,6 +43,7 @@ impl Kernel {
                 cancel: Arc::clone(&self.cancel),
                 controls: self.controls.clone(),
                 lateness_limit: self.lateness.limit,
+                pcap: pcap.clone(),
                 ..RunOptions::default()
             };
             let result = bentpipe_lab::run(scenario, &options)
