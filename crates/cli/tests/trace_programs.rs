@@ -1,4 +1,5 @@
 //! `bentpipe trace` counts what tcptrace counts of real programs over a link that loses: eight of them, some sixty connections, captured at both ends.
+#![allow(clippy::print_stdout, reason = "what was compared, for whoever looks")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;

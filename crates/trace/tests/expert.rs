@@ -1,6 +1,10 @@
 //! `judge` against the truth: connections of our own TCP over a simulated path, whose sender says at each turn what held
 //! it back. It is asked, not the capture: its congestion window and threshold, the state of its loss recovery, the peer's window, its
 //! send buffer and what the application has given.
+#![allow(
+    clippy::print_stdout,
+    reason = "how much is labelled right, for whoever asks for it"
+)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod path;
