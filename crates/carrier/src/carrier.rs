@@ -242,37 +242,32 @@ impl Carrier {
         }
     }
 
-    /// Hands the proxy the packets that have come to wait in the queue number `place`.
+    /// Hands the proxy the packets that have come to wait in the queue number `place`: a batch at most, for while they come as fast
+    /// as they can be read, the other queue and the timers of pacing have their turn too.
     fn take(&mut self, place: usize, proxy: &mut Split<Carried>) -> io::Result<()> {
-        loop {
-            let come = self.queues[place].receive()?;
-            let now = timer::now();
-            while let Some(waiting) = self.queues[place].next_packet() {
-                let (queue, id) = (waiting.queue, waiting.id);
-                // What sockets of this machine send is right, and its checksum may be left to the network card.
-                let checksums = match SIDES[place] {
-                    Side::Ground => Checksums::Ignore,
-                    Side::Space => Checksums::Verify,
-                };
-                let packet = Packet::parse(waiting.packet, checksums);
-                let held = Held { place, queue, id };
-                match packet {
-                    Ok(packet) => {
-                        let waits = true;
-                        proxy.input(SIDES[place], Carried { packet, waits }, now);
-                        self.send(proxy, Some(held), now);
-                    }
-                    // Nobody takes what is damaged.
-                    Err(_) => self.give(&held, Verdict::Pass),
+        self.queues[place].receive()?;
+        let now = timer::now();
+        while let Some(waiting) = self.queues[place].next_packet() {
+            let (queue, id) = (waiting.queue, waiting.id);
+            // What sockets of this machine send is right, and its checksum may be left to the network card.
+            let checksums = match SIDES[place] {
+                Side::Ground => Checksums::Ignore,
+                Side::Space => Checksums::Verify,
+            };
+            let packet = Packet::parse(waiting.packet, checksums);
+            let held = Held { place, queue, id };
+            match packet {
+                Ok(packet) => {
+                    let waits = true;
+                    proxy.input(SIDES[place], Carried { packet, waits }, now);
+                    self.send(proxy, Some(held), now);
                 }
+                // Nobody takes what is damaged.
+                Err(_) => self.give(&held, Verdict::Pass),
             }
-            self.tell(place);
-            if come < Queues::BATCH {
-                return Ok(());
-            }
-            // While as many come as can be read, there is no end to this.
-            self.hold();
         }
+        self.tell(place);
+        Ok(())
     }
 
     /// Sends what the proxy has to send; `held`, with which it has just been handed a packet, goes on where the proxy lets it pass.

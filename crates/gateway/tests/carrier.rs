@@ -4,6 +4,8 @@
 
 #[path = "carrier/liar.rs"]
 mod liar;
+#[path = "carrier/plain_link.rs"]
+mod plain_link;
 mod support;
 
 use bentpipe_gateway::Ending;

@@ -77,6 +77,12 @@ pub enum TrafficError {
         /// What did not happen.
         what: String,
     },
+    /// Nothing came while it was measured.
+    #[error("not one byte arrived in the {} ms that were measured", window.as_millis())]
+    Silent {
+        /// How long that was.
+        window: Duration,
+    },
     /// Flows ended that should have lasted.
     #[error("{ended} of {flows} flows ended before the measurement did")]
     Ended {

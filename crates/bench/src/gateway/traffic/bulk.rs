@@ -74,9 +74,8 @@ impl Reading {
     fn since(&self, earlier: &Self, with_proxy: bool) -> Result<Bulk, TrafficError> {
         let bytes = self.received - earlier.received;
         if bytes == 0 {
-            return Err(TrafficError::Stalled {
-                what: "not one byte arrived".to_owned(),
-            });
+            let window = self.machine.elapsed(&earlier.machine);
+            return Err(TrafficError::Silent { window });
         }
         let gigabytes = bytes as f64 / 1e9;
         let elapsed = self.machine.elapsed(&earlier.machine).as_secs_f64();

@@ -62,9 +62,7 @@ pub(in crate::gateway) fn crowd(
         .collect();
     let total: f64 = shares.iter().sum();
     Ok(Crowd {
-        jain: bentpipe_outcome::jain(&shares).ok_or_else(|| TrafficError::Stalled {
-            what: "not one byte arrived".to_owned(),
-        })?,
+        jain: bentpipe_outcome::jain(&shares).ok_or(TrafficError::Silent { window: elapsed })?,
         goodput: total * 8.0 / 1e9 / elapsed.as_secs_f64(),
     })
 }
