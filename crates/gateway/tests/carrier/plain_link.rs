@@ -33,7 +33,11 @@ fn who_sends_without_end_leaves_the_link_its_turns() {
     let reads = thread::spawn(move || {
         let mut buffer = vec![0; 1 << 18];
         while goes_on() {
-            assert!(server.read(&mut buffer).unwrap() > 0);
+            let got = server.read(&mut buffer);
+            // The client's reset may be what comes last.
+            if goes_on() {
+                assert!(got.unwrap() > 0);
+            }
         }
     });
     let taken = |least: u64| {
