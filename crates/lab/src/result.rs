@@ -118,13 +118,16 @@ impl Measured {
 }
 
 /// What a gateway calls the counters of its Snoop agent, and what the simulator does.
-const SNOOP: [(&str, &str); 6] = [
+const SNOOP: [(&str, &str); 9] = [
     ("snoop_cached", "cached"),
     ("snoop_uncached", "uncached"),
     ("snoop_retransmitted", "retransmitted"),
     ("snoop_timeouts", "timeouts"),
     ("snoop_suppressed", "suppressed"),
     ("snoop_unread", "unread"),
+    ("snoop_unwatched", "unwatched"),
+    ("snoop_evicted", "evicted"),
+    ("snoop_given_up", "given_up"),
 ];
 
 /// A packet that still waited at the end has not begun its way.

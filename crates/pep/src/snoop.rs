@@ -8,8 +8,8 @@
 //!
 //! Both sets of rules keep the following. Every packet is forwarded as it came and in order, but for duplicate
 //! acknowledgements, which may be suppressed; packets that cannot be read are forwarded; the agent makes no packets, it
-//! only sends copies again. An acknowledgement is never suppressed if it carries data, SYN, FIN, RST or URG, if its window
-//! or flags differ from those of the one before it, or if its window is zero. Data from space to ground is not cached,
+//! only sends copies again. An acknowledgement is never suppressed if it carries data, SYN, FIN, RST or URG, if its flags
+//! differ from those of the one before it, if its window does (but for a larger one beside SACK blocks), or if its window is zero. Data from space to ground is not cached,
 //! because it has crossed the lossy link already, unless both sides are lossy ([`Toward::Both`]). The cache of each flow
 //! is bounded, so is that of all together, and silent flows are forgotten. Among strangers ([`SharedAgentLimits`]) a full cache takes room from flows
 //! that stand still, and from the host that has most.

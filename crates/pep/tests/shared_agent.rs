@@ -213,6 +213,7 @@ fn copies_that_do_not_arrive_are_given_up() {
         script.passes(ack(n));
         script.suppresses(ack(n));
         script.repairs(ack(n), &[n]);
+        script.wait(300);
         script.send([n]);
         script.passes(ack(n + 9));
     }
@@ -221,6 +222,24 @@ fn copies_that_do_not_arrive_are_given_up() {
     for _ in 0..3 {
         script.passes(ack(30));
     }
+}
+
+#[test]
+fn a_sender_that_did_not_wait_for_the_copy_says_nothing_of_it() {
+    let mut script = Script::new(shared_limits());
+    script.passes(ack(0));
+    for n in [1, 11, 21, 31, 41] {
+        script.send(n - 1..n + 9);
+        script.wait(300);
+        script.passes(ack(n));
+        script.suppresses(ack(n));
+        script.repairs(ack(n), &[n]);
+        // It heard of the loss in another way.
+        script.wait(20);
+        script.send([n]);
+        script.passes(ack(n + 9));
+    }
+    assert_eq!(script.tally().given_up, 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use bentpipe_base::{Bytes, Machine, Seq};
 use bentpipe_pep::snoop::{Config, Toward};
 use bentpipe_pep::{Pep, Side};
-use bentpipe_wire::{Flags, Payload, SackBlock, Transport};
+use bentpipe_wire::{Flags, Packet, Payload, SackBlock, Transport};
 use core::time::Duration;
 use support::{
     MSS, START, Script, ack, ack_at, acknowledgement, data, data_at, from_ground, packet, sack, tcp,
@@ -220,6 +220,28 @@ fn whatever_has_news_passes() {
     script.suppresses(ack(1));
     let carrying = Payload::Virtual { offset: 0, len: 3 };
     script.passes(packet(2, acknowledgement(Seq(START) + MSS, &[]), carrying));
+}
+
+/// As Linux's receivers do, which open theirs with each segment that arrives, beyond a gap too.
+#[test]
+fn a_window_that_opens_beside_sack_blocks_is_told_when_the_gap_is_closed() {
+    let with_window = |mut ack: Packet, window| {
+        if let Transport::Tcp(tcp) = &mut ack.transport {
+            tcp.window = window;
+        }
+        ack
+    };
+    let mut script = ten();
+    // Segment 1 is lost.
+    script.suppresses(with_window(sack(1, &[(2, 3)]), 8001));
+    script.repairs(with_window(sack(1, &[(2, 4)]), 8003), &[1]);
+    script.suppresses(with_window(sack(1, &[(2, 5)]), 9000));
+    // One that shrinks, and one that opens though nothing came, are news.
+    script.passes(with_window(sack(1, &[(2, 6)]), 8999));
+    script.passes(with_window(ack(1), 9001));
+    script.passes(with_window(ack(1), 0));
+    script.passes(with_window(sack(1, &[(2, 7)]), 9001));
+    script.passes(with_window(ack(10), 9002));
 }
 
 #[test]

@@ -263,13 +263,18 @@ impl<P: Packet> FlowDirection<P> {
     }
 
     /// Whether it says what the last acknowledgement said, but for SACK blocks, and nothing else. An answer to a probe of a
-    /// zero window looks the same, but its sender waits for it: a window of zero is never plain.
+    /// zero window looks the same, but its sender waits for it: a window of zero is never plain. With SACK blocks it is
+    /// plain with a larger window too: Linux's receivers open theirs by a little with each segment that arrives, beyond a gap
+    /// also, and whoever repairs the gap brings the sender an acknowledgement that says how much there is by then.
     fn is_plain(&self, view: &SegmentView<'_, P::Endpoint>) -> bool {
         let speaks = [Flags::SYN, Flags::FIN, Flags::RST, Flags::URG];
         view.payload == 0
             && view.window != 0
             && !speaks.iter().any(|&flag| view.flags.contains(flag))
-            && self.last == Some((view.window, significant_flags(view.flags)))
+            && self.last.is_some_and(|(window, flags)| {
+                let opens = window != 0 && window < view.window && !view.sack.is_empty();
+                (window == view.window || opens) && flags == significant_flags(view.flags)
+            })
     }
 }
 

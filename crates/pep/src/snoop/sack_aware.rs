@@ -69,8 +69,12 @@ impl SackAware {
                 if !grows || state.has_room(size, context) {
                     state.cache.refresh(index, packet.clone(), size);
                 }
+                let least = state.rtt.least();
                 if let Some(entry) = state.cache.get_mut(index) {
-                    if index == 0 && entry.tries > 0 && !entry.resent && !entry.sacked {
+                    // A sender that did not wait for an answer to the copy says nothing of the copy.
+                    let answerable = context.now - entry.sent >= least;
+                    if index == 0 && entry.tries > 0 && !entry.resent && !entry.sacked && answerable
+                    {
                         state.record.failed(context.config);
                     }
                     entry.resent = true;
