@@ -3,6 +3,7 @@
 //!
 //! The frames' way is [`bentpipe_driver::Bridge`]'s, the agent [`bentpipe_pep::snoop::Snoop`]: this crate shows the one to
 //! the other. What gateways snoop comes by routing instead (`gateway::snoop`), where policies choose the connections.
+//! Begin with `agent.rs`.
 #![forbid(unsafe_code)]
 
 mod agent;
