@@ -153,23 +153,18 @@ fn shown() -> u8 {
 }
 
 fn floats<'a, M>(marks: &'a [M], value: impl Fn(&M) -> f64 + 'a) -> Column<'a> {
-    let bytes = move || {
-        marks
-            .iter()
-            .flat_map(|mark| value(mark).to_le_bytes())
-            .collect()
-    };
-    Column(Box::new(bytes))
+    numbers(marks, move |mark| value(mark).to_le_bytes())
 }
 
 fn words<'a, M>(marks: &'a [M], value: impl Fn(&M) -> u32 + 'a) -> Column<'a> {
-    let bytes = move || {
-        marks
-            .iter()
-            .flat_map(|mark| value(mark).to_le_bytes())
-            .collect()
-    };
-    Column(Box::new(bytes))
+    numbers(marks, move |mark| value(mark).to_le_bytes())
+}
+
+fn numbers<'a, M, const N: usize>(
+    marks: &'a [M],
+    octets: impl Fn(&M) -> [u8; N] + 'a,
+) -> Column<'a> {
+    Column(Box::new(move || marks.iter().flat_map(&octets).collect()))
 }
 
 fn bytes<'a, M>(marks: &'a [M], value: impl Fn(&M) -> u8 + 'a) -> Column<'a> {
