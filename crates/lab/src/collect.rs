@@ -139,6 +139,7 @@ fn result(
         srtt: tcp.map(|tcp| tcp.rtt),
         cwnd: tcp.map(|tcp| tcp.cwnd.into()),
         ssthresh: tcp.and_then(|tcp| tcp.ssthresh).map(f64::from),
+        responses: received.responses.clone(),
         end,
         ..outcome::Flow::default()
     }

@@ -1,5 +1,5 @@
-//! One flow: a file that a program moves ([`mod@file`]), or bulk over kernel TCP: a thread for each end, on
-//! non-blocking sockets that were made inside the ends' namespaces.
+//! One flow: a file that a program moves ([`mod@file`]), or bulk or requests and answers over kernel TCP: a thread for
+//! each end, on non-blocking sockets that were made inside the ends' namespaces.
 //!
 //! All times count from connect(). The receiver decides when a flow is over: at the last byte of so
 //! many bytes, or when its time is up; it looks at every byte it gets.
@@ -7,6 +7,7 @@
 mod file;
 mod pattern;
 mod receiver;
+mod request;
 mod sender;
 mod wait;
 
@@ -20,7 +21,7 @@ use crate::plan::FlowPlan;
 use bentpipe_base::Instant;
 use bentpipe_bpf::kernel_name;
 use bentpipe_os::netns::Netns;
-use bentpipe_scenario::{Amount, Flow};
+use bentpipe_scenario::{Amount, Flow, FlowKind};
 use bentpipe_sockets::{socket, tcp, timer};
 use std::io;
 use std::net::SocketAddr;
@@ -88,6 +89,8 @@ enum Opens {
 #[derive(Clone)]
 struct Shared {
     to: SocketAddr,
+    /// What the ends do on the connection.
+    kind: FlowKind,
     amount: Amount,
     /// When to connect.
     start: Instant,
@@ -188,6 +191,7 @@ impl Sockets {
             sends,
             shared: Shared {
                 to: plan.to,
+                kind: flow.kind,
                 amount: flow.amount,
                 start: Instant::ZERO + flow.start,
                 limit: Instant::MAX,

@@ -19,9 +19,9 @@ pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
     let mut flows = scenario.flows.iter().filter_map(|flow| {
         let what = match (&flow.variant, flow.kind, flow.amount) {
             (Some(variant), _, _) => format!("the variant `{variant}`"),
-            (None, FlowKind::Bulk, Amount::Segments(_)) => "an amount in segments".to_owned(),
-            (None, FlowKind::Bulk, _) => return None,
-            (None, kind, _) => format!("the kind `{}`", kind.name()),
+            (None, kind @ FlowKind::OnOff { .. }, _) => format!("the kind `{}`", kind.name()),
+            (None, _, Amount::Segments(_)) => "an amount in segments".to_owned(),
+            (None, _, _) => return None,
         };
         Some(format!("{what} of flow `{}`", flow.name))
     });
@@ -71,6 +71,11 @@ mod tests {
                 "duration = \"30s\"",
                 "segments = 30",
                 "an amount in segments of flow `download`",
+            ),
+            (
+                "duration = \"30s\"",
+                "kind = \"on-off\"\non = \"1s\"\noff = \"1s\"\nduration = \"30s\"",
+                "the kind `on-off` of flow `download`",
             ),
             (
                 "[[flows]]",

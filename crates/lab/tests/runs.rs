@@ -151,6 +151,42 @@ fn bytes_arrive_whole_and_the_time_limit_cuts() {
     );
 }
 
+/// The terminal asks for 100 kB in answers of 30 kB, and types for two seconds.
+#[test]
+fn requests_are_answered_and_each_answer_is_timed() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nname = \"web\"\nkind = \"request-response\"\nfrom = \"server\"\nto = \"terminal\"\n\
+                 request = \"300B\"\nresponse = \"30kB\"\nthink = \"50ms\"\nopened_by = \"terminal\"\nbytes = \"100kB\"\n\
+                 [[flows]]\nname = \"keys\"\nkind = \"request-response\"\nfrom = \"terminal\"\nto = \"server\"\n\
+                 request = \"1B\"\nresponse = \"1B\"\nthink = \"20ms\"\nduration = \"2s\"\n";
+    let result = measure(&scenario("requests", "", flows));
+    let [web, keys] = &valid(&result).flows[..] else {
+        panic!("two flows");
+    };
+    let round_trip = Duration::from_millis(100);
+    assert_eq!(web.end, End::Finished);
+    assert_eq!(web.received, Bytes(100_000));
+    // Three answers, and the rest of the amount.
+    assert_eq!(web.responses.len(), 4);
+    let pauses = Duration::from_millis(150);
+    let times: Duration = web.responses.iter().sum();
+    assert!(
+        web.completion.unwrap() >= round_trip + times + pauses,
+        "{web:?}"
+    );
+    assert!(web.acknowledged >= web.completion, "{web:?}");
+    assert_eq!(keys.end, End::Finished);
+    assert_eq!(keys.elapsed, Duration::from_secs(2));
+    let answers = keys.responses.len() as u64;
+    // 120 ms each, on a host that is not late.
+    assert!((5..=16).contains(&answers), "{answers}");
+    assert_eq!(keys.received, Bytes(answers));
+    for flow in [web, keys] {
+        let least = flow.responses.iter().min().unwrap();
+        assert!(*least >= round_trip, "{flow:?}");
+    }
+}
+
 #[test]
 fn plain_wires_carry_both_protocols() {
     need!(Root);

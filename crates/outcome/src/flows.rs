@@ -73,6 +73,18 @@ pub(crate) fn srtt(flows: &[&Flow]) -> Option<f64> {
     times.value()
 }
 
+/// The time in ms within which a share of the answers came: the one of that rank (nearest-rank percentile).
+pub(crate) fn response(flows: &[&Flow], share: f64) -> Option<f64> {
+    let mut times: Vec<Duration> = flows
+        .iter()
+        .flat_map(|flow| flow.responses.iter().copied())
+        .collect();
+    times.sort_unstable();
+    let rank = (share * times.len() as f64).ceil() as usize;
+    let time = times.get(rank.max(1) - 1)?;
+    Some(1e3 * time.as_secs_f64())
+}
+
 pub(crate) fn kbps_sender(flows: &[&Flow]) -> Option<f64> {
     kbps(flows, |flow| flow.acknowledged)
 }

@@ -75,6 +75,10 @@ pub(crate) fn ms<S: Serializer>(time: &Duration, out: S) -> Result<S::Ok, S::Err
     out.serialize_f64(1e3 * time.as_secs_f64())
 }
 
+pub(crate) fn all_ms<S: Serializer>(times: &[Duration], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_seq(times.iter().map(|time| 1e3 * time.as_secs_f64()))
+}
+
 pub(crate) fn bytes<S: Serializer>(bytes: &Bytes, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_u64(bytes.0)
 }

@@ -168,6 +168,14 @@ pub struct Flow {
     /// The sender's slow-start threshold at the end, in segments; `None` where none is set.
     #[serde(rename = "ssthresh_segments")]
     pub ssthresh: Option<f64>,
+    /// Of a request-response flow, of each request that was answered whole: the time from its first byte until the
+    /// answer's last one was read.
+    #[serde(
+        rename = "responses_ms",
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "json::all_ms"
+    )]
+    pub responses: Vec<Duration>,
 }
 
 impl Flow {

@@ -10,6 +10,7 @@ pub use request::{Requester, Responder};
 
 use crate::Socket;
 use bentpipe_base::{Bytes, Instant};
+use core::time::Duration;
 
 /// One end's application.
 pub trait App {
@@ -29,12 +30,20 @@ pub trait App {
 pub(crate) enum Application {
     Bulk(Bulk),
     Sink(Sink),
-    Requester(Requester),
+    Requester(Box<Requester>),
     Responder(Responder),
     OnOff(Box<OnOff>),
 }
 
 impl Application {
+    /// How long each answer took that it had asked for; nothing where it does not ask.
+    pub(crate) fn responses(&self) -> &[Duration] {
+        match self {
+            Self::Requester(app) => app.responses(),
+            Self::Bulk(_) | Self::Sink(_) | Self::Responder(_) | Self::OnOff(_) => &[],
+        }
+    }
+
     /// Makes it ready for a transfer of `amount` on a new connection. Only cross traffic is renewed,
     /// and that is bulk.
     pub(crate) fn renew(&mut self, amount: Bytes) {

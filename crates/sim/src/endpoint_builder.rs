@@ -401,7 +401,7 @@ impl<'s> EndpointBuilder<'s> {
                 think,
             } => (
                 Application::Responder(Responder::new(request, response, amount)),
-                Application::Requester(Requester::new(request, response, think, amount)),
+                Application::Requester(Box::new(Requester::new(request, response, think, amount))),
             ),
             FlowKind::OnOff {
                 on,

@@ -137,6 +137,9 @@ fn flow_outcome<O: Observer>(
             .until(srtt, source.done.or(progress.over).unwrap_or(end)),
         cwnd: tcp.map(|(_, gauges)| gauges.cwnd),
         ssthresh: tcp.and_then(|(_, gauges)| gauges.ssthresh).map(f64::from),
+        responses: sink
+            .tcp()
+            .map_or_else(Vec::new, |tcp| tcp.app.responses().to_vec()),
     }
 }
 

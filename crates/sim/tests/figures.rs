@@ -185,6 +185,7 @@ fn requests_take_a_round_trip_each() {
     let expected = 0.2 + 20.0 * 0.2 + 19.0 * 0.3;
     let took = seconds(flow.completion);
     assert!((took - expected).abs() < 1e-6, "{took} and not {expected}");
+    assert_eq!(flow.responses, [std::time::Duration::from_millis(200); 20]);
 }
 
 /// 1 Mb/s for half of the time.

@@ -3,11 +3,12 @@
 use super::wait::Wait;
 use super::{Lost, SAMPLE, Shared};
 use bentpipe_base::Instant;
-use bentpipe_scenario::Amount;
+use bentpipe_scenario::{Amount, FlowKind};
 use bentpipe_sockets::{socket, timer};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What the receiver saw.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub(crate) struct Received {
     pub(crate) last: Option<Instant>,
     /// Bytes received by each instant.
     pub(crate) series: Vec<(Instant, u64)>,
+    /// How long each answer took that it had asked for, from the request's first byte to the answer's last.
+    pub(crate) responses: Vec<Duration>,
     pub(crate) end: End,
 }
 
@@ -57,7 +60,22 @@ impl Shared {
             received.connected = Some(timer::now());
             // Whatever remains is not wanted any more: an end by time is a reset.
             socket::abort_on_close(&stream, true)?;
-            let drained = self.drain(&mut wait, &stream, &mut received);
+            let drained = match self.kind {
+                FlowKind::RequestResponse {
+                    request,
+                    response,
+                    think,
+                } => self.ask(
+                    &mut wait,
+                    &stream,
+                    &mut received,
+                    (request, response, think),
+                ),
+                // The lab has no others (`simulated`).
+                FlowKind::Bulk | FlowKind::OnOff { .. } => {
+                    self.drain(&mut wait, &stream, &mut received)
+                }
+            };
             // Before the socket closes: the sender must not take our reset for a failure.
             self.over.store(true, Ordering::Release);
             drained
@@ -106,7 +124,7 @@ impl Shared {
         }
     }
 
-    fn take(&self, bytes: &[u8], got: &mut Received) -> Result<(), Lost> {
+    pub(super) fn take(&self, bytes: &[u8], got: &mut Received) -> Result<(), Lost> {
         if !self.pattern.matches(got.bytes, bytes) {
             let at = got.bytes;
             let why = format!("what came after {at} bytes is not what was sent");
@@ -119,7 +137,7 @@ impl Shared {
     }
 
     /// The stream ended in order: it must have been whole.
-    fn ended(&self, stream: &OwnedFd, got: &mut Received) -> Result<(), Lost> {
+    pub(super) fn ended(&self, stream: &OwnedFd, got: &mut Received) -> Result<(), Lost> {
         got.series.push((timer::now(), got.bytes));
         match self.amount {
             Amount::Bytes(size) if got.bytes == size.0 => {

@@ -4,7 +4,7 @@ use super::wait::Wait;
 use super::{Lost, SAMPLE, Shared};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_bpf::user_name;
-use bentpipe_scenario::Amount;
+use bentpipe_scenario::{Amount, FlowKind};
 use bentpipe_sockets::tcp::Info;
 use bentpipe_sockets::{socket, tcp, timer};
 use std::io;
@@ -54,7 +54,12 @@ impl Shared {
             let control = tcp::congestion(&stream).ok();
             sent.control = control.map(|name| user_name(&name).to_owned());
             socket::abort_on_close(&stream, true)?;
-            let filled = self.fill(&mut wait, &stream, &mut sent);
+            let filled = match self.kind {
+                FlowKind::RequestResponse {
+                    request, response, ..
+                } => self.answer(&mut wait, &stream, &mut sent, (request, response)),
+                FlowKind::Bulk | FlowKind::OnOff { .. } => self.fill(&mut wait, &stream, &mut sent),
+            };
             if let Ok(info) = tcp::info(&stream) {
                 sent.series.push((timer::now(), info));
             }
@@ -109,7 +114,7 @@ impl Shared {
 
     /// A flow that lasts for a set time is ended by its receiver. If the sender ended it by the clock, the receiver
     /// might see the reset first.
-    fn send_on(&self, now: Instant) -> Result<(), Lost> {
+    pub(super) fn send_on(&self, now: Instant) -> Result<(), Lost> {
         let by_time = matches!(self.amount, Amount::Duration(_));
         let over = if by_time {
             self.over.load(Ordering::Acquire)
@@ -123,7 +128,7 @@ impl Shared {
     }
 
     /// Writes once, as much as there is room for.
-    fn write(&self, stream: &OwnedFd, written: u64, size: u64) -> Result<u64, Lost> {
+    pub(super) fn write(&self, stream: &OwnedFd, written: u64, size: u64) -> Result<u64, Lost> {
         match socket::send(stream, self.pattern.piece(written, size - written)) {
             Ok(length) => Ok(length as u64),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),

@@ -36,6 +36,11 @@ impl Wait {
         self.epoll.modify(socket, 0, Interest::READ)
     }
 
+    /// From now on waits for room to write instead.
+    pub(super) fn turn_writable(&self, socket: impl AsFd) -> io::Result<()> {
+        self.epoll.modify(socket, 0, Interest::WRITE)
+    }
+
     pub(super) fn forget(&self, socket: impl AsFd) -> io::Result<()> {
         self.epoll.remove(socket)
     }

@@ -35,7 +35,7 @@ pub struct Flow {
     pub path_rate: Option<Rate>,
 }
 
-/// What a flow sends. Only the simulator has others than bulk.
+/// What a flow sends. Only the simulator has on-off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlowKind {
     /// Bytes without pause.

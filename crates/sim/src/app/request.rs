@@ -15,6 +15,10 @@ pub struct Requester {
     /// What is still to be answered in all; `None`: no end.
     left: Option<Bytes>,
     state: State,
+    /// When the last request went out.
+    asked: Instant,
+    /// How long each whole answer took.
+    responses: Vec<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +33,21 @@ enum State {
 impl Requester {
     /// Asks for `response` by `request`, pauses for `think` after each answer, and stops after
     /// `amount` of answers.
-    pub const fn new(
-        request: Bytes,
-        response: Bytes,
-        think: Duration,
-        amount: Option<Bytes>,
-    ) -> Self {
+    pub fn new(request: Bytes, response: Bytes, think: Duration, amount: Option<Bytes>) -> Self {
         Self {
             request,
             response,
             think,
             left: amount,
             state: State::Asks(Instant::ZERO),
+            asked: Instant::ZERO,
+            responses: Vec::new(),
         }
+    }
+
+    /// How long each answer took so far, from the request until its last byte was read.
+    pub fn responses(&self) -> &[Duration] {
+        &self.responses
     }
 
     /// What the next answer brings: the last one is cut to the amount.
@@ -64,6 +70,7 @@ impl App for Requester {
         if let State::Waits(missing) = self.state {
             let missing = missing - read;
             self.state = if missing == Bytes(0) {
+                self.responses.push(now - self.asked);
                 State::Asks(now + self.think)
             } else {
                 State::Waits(missing)
@@ -76,6 +83,7 @@ impl App for Requester {
         match self.state {
             State::Asks(at) if at <= now => {
                 socket.write(self.request);
+                self.asked = now;
                 self.state = State::Waits(self.next());
             }
             _ => {}
