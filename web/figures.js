@@ -165,6 +165,7 @@ theme();
 words();
 statements();
 tables();
+graphs();
 if (data.figures.length) {
   legend();
   figures();

@@ -86,6 +86,20 @@ function tables() {
   }
 }
 
+/** Time-sequence graphs, drawn already; what they show is the program's own, never another's text. */
+function graphs() {
+  if (!data.graphs.length) {
+    document.getElementById("graphs-section").remove();
+    return;
+  }
+  for (const { name, title, svg } of data.graphs) {
+    const drawing = make("div", { class: "scroll", tabindex: "0" });
+    drawing.innerHTML = svg;
+    const heading = /^[0-9]/.test(name) ? `Figure ${name}. ${title}` : title;
+    put("graphs", make("h3", {}, heading), drawing);
+  }
+}
+
 /** Statements: a row each, or one for each model that it is checked under. */
 function statements() {
   if (!data.statements.length) {

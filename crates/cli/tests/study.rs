@@ -362,7 +362,9 @@ fn points_are_captured_where_a_study_says_so() {
         .replace("values = \"1..3\"", "values = [1]")
         .replace("[0, \"1%\"]", "[0]");
     let (sweeps, _) = few.split_once("[[tables]]").unwrap();
-    fs::write(folder.join("few.toml"), sweeps).unwrap();
+    let graph = "[[time_sequences]]\nname = \"1\"\ntitle = \"The start\"\nlink = \"l\"\nnode = \"a\"\nbegin = \"0s\"\nlength = \"1s\"\n\
+                 where = { rate = \"1Mbit/s\" }\n";
+    fs::write(folder.join("few.toml"), format!("{sweeps}{graph}")).unwrap();
     for engine in ["simulator", "lab"] {
         let arguments = [
             "study", "run", "few.toml", "--engine", engine, "--out", engine,
@@ -372,6 +374,11 @@ fn points_are_captured_where_a_study_says_so() {
         assert!(output.status.success(), "{output:?}");
         let rows = fs::read_to_string(folder.join(engine).join("points.jsonl")).unwrap();
         assert_eq!(rows.lines().count(), 2);
+        let report = folder.join(engine).join("report");
+        let drawing = fs::read_to_string(report.join("figure-1.svg")).unwrap();
+        assert!(drawing.contains("Time-sequence graph of"), "{drawing}");
+        let page = fs::read_to_string(report.join("index.html")).unwrap();
+        assert!(page.contains("The start"));
         for row in rows.lines() {
             let row: serde_json::Value = serde_json::from_str(row).unwrap();
             let captures = folder.join(engine).join("captures");

@@ -163,13 +163,14 @@ impl Run<'_> {
             .values()
             .for_each(|emulator| emulator.begin(begin));
         let flows = self.flow(flows, traffic, begin, &mut gateways);
+        // Captures are made in the hosts' namespaces, where all programs are ended.
+        for gap in captures.map(Captures::stop).unwrap_or_default() {
+            tracing::warn!("{gap}");
+        }
         stage.end_programs(self.scenario);
         let (flows, traffic) = flows?;
         self.tell(Phase::Ending, timer::now() - begin, 0);
         let looks = watch.stop();
-        for gap in captures.map(Captures::stop).unwrap_or_default() {
-            tracing::warn!("{gap}");
-        }
         let links = reports(emulators)?;
         let unfit = unfit(&links);
         let gateways = ended(gateways);

@@ -23,8 +23,21 @@ pub struct StudyReport<'a> {
     pub statements: &'a [Judged],
     /// Its figures.
     pub figures: &'a [Drawn<'a>],
+    /// Its time-sequence graphs.
+    pub graphs: &'a [Graph<'a>],
     /// How many points were run.
     pub points: u64,
+}
+
+/// A graph that is drawn already.
+#[derive(Serialize)]
+pub struct Graph<'a> {
+    /// Its name in the study.
+    pub name: &'a str,
+    /// Its heading.
+    pub title: &'a str,
+    /// The drawing.
+    pub svg: String,
 }
 
 #[derive(Serialize)]
@@ -38,6 +51,7 @@ struct Page<'a> {
     tables: Vec<PageTable<'a>>,
     statements: &'a [Judged],
     figures: &'a [Drawn<'a>],
+    graphs: &'a [Graph<'a>],
     scenario: String,
 }
 
@@ -86,6 +100,7 @@ impl StudyReport<'_> {
             tables: tables.collect(),
             statements: self.statements,
             figures: self.figures,
+            graphs: self.graphs,
             scenario: study.base().to_toml(),
         }
     }

@@ -42,6 +42,7 @@ mod figure;
 mod layout;
 mod measure;
 mod statement;
+mod time_sequence;
 
 pub use engine::Engine;
 pub use expand::{Expander, Point};
@@ -49,6 +50,7 @@ pub use figure::{Band, Figure, FigureKind, Lines, Scale};
 pub use layout::{Contrast, Filter, TableKind, TableSpec};
 pub use measure::{KnownMeasure, Part};
 pub use statement::{Bound, ParseBoundError, SMALL_SHARE, Statement, Take};
+pub use time_sequence::TimeSequence;
 
 use crate::model::{Scenario, Traffic, TrafficSource};
 use crate::parse::{self, Known};
@@ -109,7 +111,7 @@ impl Study {
         let axes = axis::axes(&mut root);
         // Without axes no label can be looked up; asked for all the same, so not unknown keys.
         let layout = match &axes {
-            Some(axes) => layout::layout(&mut root, axes, known),
+            Some(axes) => layout::layout(&mut root, axes, known, capture),
             None => {
                 let _ = layout::KEYS.map(|key| root.list(key));
                 None
@@ -221,6 +223,11 @@ impl Study {
     /// The figures, in the order of the file.
     pub fn figures(&self) -> &[Figure] {
         &self.layout.figures
+    }
+
+    /// The time-sequence graphs of captures, in the order of the file.
+    pub fn time_sequences(&self) -> &[TimeSequence] {
+        &self.layout.time_sequences
     }
 
     /// The statements, in the order of the file.

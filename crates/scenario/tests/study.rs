@@ -277,6 +277,41 @@ fn each_mistake_is_answered_with_its_place() {
 }
 
 #[test]
+fn a_time_sequence_is_of_one_captured_point() {
+    let graph = "[[time_sequences]]\nname = \"b\"\ntitle = \"Start\"\nlink = \"space\"\nnode = \"hub\"\nlength = \"1s\"\n\
+                 where = { variant = \"reno\", snoop = \"off\", ber = \"1e-5\" }\n[[figures]]";
+    let captured = |wrong: (&str, &str)| {
+        assert_eq!(graph.matches(wrong.0).count(), 1, "{wrong:?}");
+        let text = STUDY.replace("[[figures]]", &graph.replace(wrong.0, wrong.1));
+        let text = text.replacen("name =", "capture = true\nname =", 1);
+        Study::parse("geo.toml", &text, KNOWN)
+    };
+    let study = captured(("Start", "Start")).unwrap();
+    let [one] = study.time_sequences() else {
+        panic!("one graph");
+    };
+    let second = std::time::Duration::from_secs(1);
+    assert_eq!(one.part, Some((std::time::Duration::ZERO, second)));
+    let cases = [
+        ("\"space\"", "\"spaec\"", "`spaec` is no link"),
+        ("\"hub\"", "\"huub\"", "`huub` is at no end of `space`"),
+        ("length", "begin", "a part without a length"),
+        (
+            "\"reno\"",
+            "[\"reno\", \"tahoe\"]",
+            "2 values of axis `variant` in one place",
+        ),
+        ("\"b\"", "\"a\"", "two [[figures]] named `a`"),
+    ];
+    for (right, wrong, expected) in cases {
+        let said = captured((right, wrong)).unwrap_err().to_string();
+        assert!(said.contains(expected), "{wrong}: {said}");
+    }
+    let said = said("[[figures]]", graph);
+    assert!(said.contains("`capture = true`"), "{said}");
+}
+
+#[test]
 fn a_measure_may_be_of_one_flow_link_or_proxy() {
     let right = "title = \"Without\"\nmeasure = \"segments\"";
     // Of the copies that an axis may make of a flow any is right.

@@ -43,7 +43,7 @@ pub use run::{Options, Progress, Results, run};
 pub use samples::{Samples, single};
 pub use sizes::{distribution, share_within, sizes};
 pub use statement::{Judged, judge};
-pub use trace::{Trace, time_sequence};
+pub use trace::{Trace, first_point, time_sequence};
 
 /// Most points that are run without being asked twice.
 pub const MOST_POINTS: u64 = 1_000_000;

@@ -3,7 +3,7 @@
 use crate::StudyError;
 use crate::figure::Line;
 use bentpipe_outcome::Point;
-use bentpipe_scenario::study::{Axis, Figure};
+use bentpipe_scenario::study::{Axis, Figure, Filter, Point as RunPoint};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_sim::Options;
 
@@ -21,18 +21,9 @@ pub(crate) fn traced(
     label: String,
     trace: &Trace<'_>,
 ) -> Result<Line, StudyError> {
-    let at = |(number, axis): (usize, &Axis)| {
-        let own = chosen.iter().find(|(series, _)| *series == number);
-        let first = || figure.filter.get(&number).and_then(|labels| labels.first());
-        let wanted = own.map(|(_, label)| label).or_else(first);
-        wanted.map_or(Some(0), |label| axis.position(label))
-    };
-    let choice: Option<Vec<u64>> = study.axes().iter().enumerate().map(at).collect();
-    // A value that is not run today, by --quick for one.
-    let Some(index) = choice.and_then(|choice| study.index_of(&choice)) else {
+    let Some(point) = first_point(study, &figure.filter, chosen)? else {
         return Ok(Line::new(label));
     };
-    let point = study.expander().point(index)?;
     let points = trace(&point.scenario).map_err(|why| StudyError::Point {
         labels: point.labels.join(", "),
         why,
@@ -43,6 +34,29 @@ pub(crate) fn traced(
         y,
         ..Line::new(label)
     })
+}
+
+/// The point of the values `chosen`, and on every other axis of the first value that `filter` admits; `None` where it is not
+/// run today, by --quick for one.
+///
+/// # Errors
+/// What its scenario cannot be made for.
+pub fn first_point(
+    study: &Study,
+    filter: &Filter,
+    chosen: &[(usize, String)],
+) -> Result<Option<RunPoint>, StudyError> {
+    let at = |(number, axis): (usize, &Axis)| {
+        let own = chosen.iter().find(|(series, _)| *series == number);
+        let first = || filter.get(&number).and_then(|labels| labels.first());
+        let wanted = own.map(|(_, label)| label).or_else(first);
+        wanted.map_or(Some(0), |label| axis.position(label))
+    };
+    let choice: Option<Vec<u64>> = study.axes().iter().enumerate().map(at).collect();
+    match choice.and_then(|choice| study.index_of(&choice)) {
+        Some(index) => Ok(Some(study.expander().point(index)?)),
+        None => Ok(None),
+    }
 }
 
 /// At most about [`MOST`] of `points`, evenly in time: the last of each slice, so that the end stays.

@@ -2,10 +2,11 @@
 
 use crate::{Args, page};
 use anyhow::{Context, bail};
-use bentpipe_trace::{Connection, Series, Side, Trace, letters, svg, xplot};
+use bentpipe_trace::{Connection, Limits, Recorder, Series, Side, Trace, letters, svg, xplot};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::ops::Range;
 use std::path::Path;
 
 /// Connections that a folder has graphs of at most, and a page has in its list.
@@ -35,7 +36,7 @@ pub(crate) fn write(args: &Args, trace: &Trace) -> anyhow::Result<()> {
             let stream = series.stream(side);
             let has_data = connection.direction(side).data_packets > 0;
             if let Some(folder) = args.svg.as_deref().filter(|_| has_data) {
-                let text = svg(connection, stream, side);
+                let text = svg(connection, stream, side, None);
                 into(folder, &format!("{from}2{to}_tsg.svg"), &text)?;
             }
             if let Some(folder) = args.xplot.as_deref() {
@@ -46,6 +47,32 @@ pub(crate) fn write(args: &Args, trace: &Trace) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The time-sequence graph, as SVG, of what carries most data in the capture `file`, in the given seconds since the first
+/// packet of its connection; `None`: in all.
+///
+/// # Errors
+/// When the file is no capture, cannot be read, or holds no connection with data.
+pub fn time_sequence(file: &Path, seconds: Option<Range<f64>>) -> anyhow::Result<String> {
+    let name = file.display();
+    let mut trace = Trace::new(Limits::default());
+    trace.record(Recorder::new(&[]));
+    crate::take(&mut trace, file).with_context(|| format!("cannot read `{name}`"))?;
+    trace.finish();
+    let all = trace.connections().iter().enumerate();
+    let directions = all.flat_map(|(index, connection)| {
+        [Side::A, Side::B].map(|side| (index, side, connection.direction(side).data_bytes))
+    });
+    let most = directions.max_by_key(|(_, _, bytes)| *bytes);
+    let Some((index, side, _)) = most.filter(|(_, _, bytes)| *bytes > 0) else {
+        bail!("no connection in `{name}` carries data");
+    };
+    let Some(series) = trace.series(index) else {
+        bail!("`{name}` has too many segments before this connection for a graph");
+    };
+    let connection = &trace.connections()[index];
+    Ok(svg(connection, series.stream(side), side, seconds))
 }
 
 fn into(folder: &Path, name: &str, text: &dyn fmt::Display) -> anyhow::Result<()> {

@@ -6,6 +6,8 @@
 mod graphs;
 mod page;
 
+pub use graphs::time_sequence;
+
 use anyhow::{Context, bail};
 use bentpipe_trace::{
     Ending, Limits, ReadError, Recorder, Trace, brief, csv, expert, json, json_with_limits, long,

@@ -1,7 +1,9 @@
 //! A time-sequence graph as an SVG file.
 
 use crate::{Connection, Flags, Kind, Side, Stream};
+use bentpipe_base::Instant;
 use std::fmt::Write;
+use std::ops::Range;
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 560.0;
@@ -21,14 +23,20 @@ const KINDS: [(&str, &str); 7] = [
     ("#1d4fd1", "SYN, FIN, RST"),
 ];
 
-/// The time-sequence graph of what the end on `side` of `connection` sent. What falls on one column of a fine grid is
-/// one line: the file stays small, however many segments there are.
-pub fn svg(connection: &Connection, stream: &Stream, side: Side) -> String {
+/// The time-sequence graph of what the end on `side` of `connection` sent, in the given seconds since its first packet;
+/// `None`: in all of them. What falls on one column of a fine grid is one line: the file stays small, however many
+/// segments there are.
+pub fn svg(
+    connection: &Connection,
+    stream: &Stream,
+    side: Side,
+    seconds: Option<Range<f64>>,
+) -> String {
     let (a, b) = match side {
         Side::A => (connection.a, connection.b),
         Side::B => (connection.b, connection.a),
     };
-    let frame = Frame::new(connection, stream);
+    let frame = Frame::new(connection, stream, seconds);
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
          font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\">\n\
@@ -58,32 +66,45 @@ pub fn svg(connection: &Connection, stream: &Stream, side: Side) -> String {
 
 /// From times and places to the picture.
 struct Frame {
-    seconds: f64,
+    seconds: Range<f64>,
     low: f64,
     high: f64,
 }
 
 impl Frame {
-    fn new(connection: &Connection, stream: &Stream) -> Self {
-        let mut frame = Self {
-            seconds: (connection.elapsed() as f64 / 1e9).max(1e-6),
-            low: 0.0,
-            high: 1.0,
-        };
-        let ends = stream.segments.iter().map(|mark| {
+    fn new(connection: &Connection, stream: &Stream, seconds: Option<Range<f64>>) -> Self {
+        let whole = 0.0..(connection.elapsed() as f64 / 1e9).max(1e-6);
+        let enlarged = seconds.is_some();
+        let seconds = seconds.unwrap_or(whole);
+        let shown = |at| seconds.contains(&since_first(connection, at)) || !enlarged;
+        let sent = stream.segments.iter().filter(|mark| shown(mark.at));
+        let ends = sent.map(|mark| {
             let start = stream.relative(mark.start) as f64;
             (start, start + f64::from(mark.length))
         });
-        for (start, end) in ends {
-            frame.low = frame.low.min(start);
-            frame.high = frame.high.max(end);
+        // The whole begins at the stream's first byte, a part of it where something was sent or acknowledged.
+        let acks = stream.acks.iter().filter(|mark| enlarged && shown(mark.at));
+        let acks = acks.map(|mark| stream.relative(mark.place) as f64);
+        let all = ends.chain(acks.map(|place| (place, place)));
+        let none = if enlarged {
+            (f64::INFINITY, f64::NEG_INFINITY)
+        } else {
+            (0.0, 1.0)
+        };
+        let (low, high) = all.fold(none, |(low, high), (start, end)| {
+            (low.min(start), high.max(end))
+        });
+        let (low, high) = if low < high { (low, high) } else { (0.0, 1.0) };
+        Self {
+            seconds,
+            low,
+            high: high + (high - low) * 0.06,
         }
-        frame.high += (frame.high - frame.low) * 0.06;
-        frame
     }
 
     fn x(&self, seconds: f64) -> f64 {
-        LEFT + seconds / self.seconds * (WIDTH - LEFT - RIGHT)
+        let share = (seconds - self.seconds.start) / (self.seconds.end - self.seconds.start);
+        LEFT + share.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
     }
 
     /// Windows may reach far beyond what was sent: what is above the picture is at its edge.
@@ -94,7 +115,7 @@ impl Frame {
 
     fn axes(&self, text: &mut String) -> std::fmt::Result {
         let (foot, line) = (HEIGHT - BOTTOM, "stroke=\"#dde2e8\"");
-        for seconds in ticks(0.0, self.seconds) {
+        for seconds in ticks(self.seconds.start, self.seconds.end) {
             let x = self.x(seconds);
             writeln!(
                 text,
@@ -118,10 +139,11 @@ impl Frame {
     }
 
     fn path(&self, connection: &Connection, stream: &Stream, kind: usize) -> String {
-        let seconds = |at: bentpipe_base::Instant| at.nanos_since(connection.first) as f64 / 1e9;
+        let seconds = |at| since_first(connection, at);
         let place = |place: u64| stream.relative(place) as f64;
         let of = |wanted: fn(&crate::SegmentMark) -> bool| {
             let chosen = stream.segments.iter().filter(move |mark| wanted(mark));
+            let chosen = chosen.filter(|mark| self.shows(seconds(mark.at)));
             chosen.map(|mark| {
                 let start = place(mark.start);
                 (seconds(mark.at), start, start + f64::from(mark.length))
@@ -141,6 +163,7 @@ impl Frame {
             })),
             3 => {
                 let sacks = stream.sacks.iter();
+                let sacks = sacks.filter(|mark| self.shows(seconds(mark.at)));
                 self.strokes(
                     sacks.map(|mark| (seconds(mark.at), place(mark.start), place(mark.end))),
                 )
@@ -151,6 +174,7 @@ impl Frame {
                 let ends = [Flags::SYN, Flags::FIN, Flags::RST];
                 let marks = stream.segments.iter();
                 let marks = marks.filter(|mark| ends.iter().any(|flag| mark.flags.has(*flag)));
+                let marks = marks.filter(|mark| self.shows(seconds(mark.at)));
                 let mut path = String::new();
                 for mark in marks.take(2000) {
                     let end = place(mark.start) + f64::from(mark.length);
@@ -160,6 +184,11 @@ impl Frame {
                 path
             }
         }
+    }
+
+    /// Whether what happened then is in the picture.
+    fn shows(&self, seconds: f64) -> bool {
+        (self.seconds.start..=self.seconds.end).contains(&seconds)
     }
 
     /// A vertical stroke each; those of one column that touch are one.
@@ -196,7 +225,16 @@ impl Frame {
     fn steps(&self, marks: impl Iterator<Item = (f64, f64)>) -> String {
         let mut path = String::new();
         let mut last: Option<(f64, f64)> = None;
-        for (seconds, place) in marks {
+        // Of what is before the picture the last is where the line comes from.
+        let mut marks = marks.peekable();
+        let outside = |at: Option<&(f64, f64)>| at.is_some_and(|at| at.0 < self.seconds.start);
+        while let Some((seconds, place)) = marks.next() {
+            if seconds > self.seconds.end {
+                break;
+            }
+            if outside(marks.peek()) {
+                continue;
+            }
             let (x, y) = ((self.x(seconds) * 4.0).round() / 4.0, self.y(place));
             let _ = match last {
                 None => write!(path, "M{x:.2} {y:.1}"),
@@ -206,8 +244,17 @@ impl Frame {
             };
             last = Some((x, y));
         }
+        if last.is_some() {
+            // What was last is so until the picture ends.
+            let _ = write!(path, "H{:.2}", self.x(self.seconds.end));
+        }
         path
     }
+}
+
+/// Seconds since the first packet of `connection`.
+fn since_first(connection: &Connection, at: Instant) -> f64 {
+    at.nanos_since(connection.first) as f64 / 1e9
 }
 
 /// Five to ten round numbers between `low` and `high`.

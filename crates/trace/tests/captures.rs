@@ -368,7 +368,7 @@ fn graphs_have_every_segment_and_acknowledgement() {
     );
     assert!(graph.ends_with("go\n"));
     // A mark each in the colour of retransmissions, and of FIN and SYN.
-    let drawing = svg(one, stream, Side::A);
+    let drawing = svg(one, stream, Side::A, None);
     let path = |colour: &str| {
         let line = drawing
             .lines()
@@ -376,6 +376,33 @@ fn graphs_have_every_segment_and_acknowledgement() {
         line.unwrap().matches('M').count()
     };
     assert_eq!((path("#c8452f"), path("#1d4fd1")), (1, 2), "{drawing}");
+}
+
+/// 100 segments a second, of which half a second is looked at.
+#[test]
+fn a_part_of_a_connection_is_drawn_by_itself() {
+    let mut capture = Capture::default();
+    for number in 0..1000u32 {
+        capture.a(
+            10 * u64::from(number),
+            Packet::new(ACK, number * 1000, 7).data(1000),
+        );
+    }
+    let mut trace = Trace::new(Limits::default());
+    trace.record(Recorder::new(&[]));
+    trace.take(&capture.pcap()[..]).unwrap();
+    let connection = &trace.connections()[0];
+    let stream = trace.series(0).unwrap().stream(Side::A);
+    let drawing = svg(connection, stream, Side::A, Some(2.0..2.5));
+    let segments = drawing.lines().find(|line| line.contains("#16202b"));
+    // Those of 2.0 to 2.5 s, both ends included.
+    assert_eq!(segments.unwrap().matches('M').count(), 51, "{drawing}");
+    // The axes are those of the part.
+    assert!(drawing.contains(">2.3</text>"), "{drawing}");
+    assert!(drawing.contains(">220k</text>"), "{drawing}");
+    // Where nothing happened there is nothing, and no mistake.
+    let empty = svg(connection, stream, Side::A, Some(50.0..51.0));
+    assert!(!empty.contains("NaN") && !empty.contains("inf"), "{empty}");
 }
 
 #[test]
@@ -388,6 +415,6 @@ fn many_segments_stay_a_small_drawing() {
     trace.record(Recorder::new(&[]));
     trace.take(&capture.pcap()[..]).unwrap();
     let stream = trace.series(0).unwrap().stream(Side::A);
-    let drawing = svg(&trace.connections()[0], stream, Side::A);
+    let drawing = svg(&trace.connections()[0], stream, Side::A, None);
     assert!(drawing.len() < 150_000, "{} bytes", drawing.len());
 }

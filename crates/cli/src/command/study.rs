@@ -3,6 +3,7 @@
 mod kernel;
 mod output;
 mod progress;
+mod time_sequences;
 
 use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
@@ -119,12 +120,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         write(path, &output::csv(&made.cells)).or_run()?;
     }
     match &args.report {
-        Some(folder) => report(&loaded, &results, &made, folder),
-        // The lab may lack what a figure shows.
-        None if loaded.study.engine() == Engine::Lab && !loaded.study.figures().is_empty() => {
-            Ok(())
-        }
-        None => report(&loaded, &results, &made, &out.join("report")),
+        Some(folder) => report(&loaded, &results, &made, (&out, folder)),
+        None if loaded.study.engine() == Engine::Lab && has_courses(&loaded.study) => Ok(()),
+        None => report(&loaded, &results, &made, (&out, &out.join("report"))),
     }
 }
 
@@ -267,7 +265,19 @@ fn print(
     .or_run()
 }
 
-fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Result<(), Failure> {
+/// Whether a figure shows the course of single runs, which the lab does not keep.
+fn has_courses(study: &Study) -> bool {
+    let mut figures = study.figures().iter();
+    figures.any(|figure| figure.kind == FigureKind::TimeSequence)
+}
+
+/// Writes the report of the results in `out` to `folder`.
+fn report(
+    loaded: &Loaded,
+    results: &Results,
+    made: &Made,
+    (out, folder): (&Path, &Path),
+) -> Result<(), Failure> {
     let study = &loaded.study;
     let lines = study
         .figures()
@@ -281,11 +291,13 @@ fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Res
         .zip(&lines)
         .map(|(figure, lines)| Drawn::new(study, figure, lines))
         .collect();
+    let graphs = time_sequences::graphs(study, out)?;
     let page = StudyReport {
         study,
         cells: &made.cells,
         statements: &made.statements,
         figures: &figures,
+        graphs: &graphs,
         points: results.points,
     };
     let html = page.to_html().or_run()?;
@@ -294,9 +306,15 @@ fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Res
         .or_run()?;
     let file = folder.join("index.html");
     write(&file, &html).or_run()?;
+    let save = |name: &str, text: &str| {
+        let name: String = name.chars().map(plain).collect();
+        write(&folder.join(format!("figure-{name}.svg")), text).or_run()
+    };
     for figure in &figures {
-        let name: String = figure.name.chars().map(plain).collect();
-        write(&folder.join(format!("figure-{name}.svg")), &svg(figure)).or_run()?;
+        save(figure.name, &svg(figure))?;
+    }
+    for graph in &graphs {
+        save(graph.name, &graph.svg)?;
     }
     terminal::say(&format!("report: {}", file.display()));
     Ok(())

@@ -3,6 +3,7 @@
 use super::figure::Figure;
 use super::measure::{self, Parts};
 use super::statement::Statement;
+use super::time_sequence::TimeSequence;
 use super::{Axis, SEED};
 use crate::parse::Known;
 use bentpipe_config::{Table, Wrong, brief, nearest};
@@ -73,18 +74,31 @@ pub(super) struct Layout {
     pub(super) tables: Vec<TableSpec>,
     pub(super) figures: Vec<Figure>,
     pub(super) statements: Vec<Statement>,
+    pub(super) time_sequences: Vec<TimeSequence>,
     /// The filters of `[[points]]`: the study is the union of what they admit; all points if there are none.
     pub(super) points: Vec<Filter>,
 }
 
 /// The keys of a study's document that are no part of its scenario.
-pub(super) const KEYS: [&str; 4] = ["tables", "figures", "statements", "points"];
+pub(super) const KEYS: [&str; 5] = [
+    "tables",
+    "figures",
+    "statements",
+    "time_sequences",
+    "points",
+];
 
-/// `None` where one of them could not be read.
-pub(super) fn layout(root: &mut Table<'_, '_>, axes: &[Axis], known: Known<'_>) -> Option<Layout> {
+/// `None` where one of them could not be read. `captured` is whether points are captured.
+pub(super) fn layout(
+    root: &mut Table<'_, '_>,
+    axes: &[Axis],
+    known: Known<'_>,
+    captured: bool,
+) -> Option<Layout> {
     let parts = &Parts::new(root);
-    let [tables, figures, statements, points] = KEYS.map(|key| root.list(key));
-    let count = tables.len() + figures.len() + statements.len() + points.len();
+    let lists = KEYS.map(|key| root.list(key));
+    let count: usize = lists.iter().map(Vec::len).sum();
+    let [tables, figures, statements, time_sequences, points] = lists;
     let read = |table| Reader {
         table,
         axes,
@@ -101,6 +115,10 @@ pub(super) fn layout(root: &mut Table<'_, '_>, axes: &[Axis], known: Known<'_>) 
             .into_iter()
             .filter_map(|t| read(t).statement())
             .collect(),
+        time_sequences: time_sequences
+            .into_iter()
+            .filter_map(|t| read(t).time_sequence(captured))
+            .collect(),
         points: points
             .into_iter()
             .filter_map(|t| read(t).points())
@@ -110,6 +128,7 @@ pub(super) fn layout(root: &mut Table<'_, '_>, axes: &[Axis], known: Known<'_>) 
         tables,
         figures,
         statements,
+        time_sequences,
         points,
     } = &layout;
     unique(
@@ -120,10 +139,18 @@ pub(super) fn layout(root: &mut Table<'_, '_>, axes: &[Axis], known: Known<'_>) 
     unique(
         root,
         KEYS[1],
-        figures.iter().map(|figure| figure.name.as_str()),
+        { figures.iter().map(|figure| figure.name.as_str()) }
+            .chain(time_sequences.iter().map(|graph| graph.name.as_str())),
     );
     unique(root, KEYS[2], statements.iter().map(|one| one.id.as_str()));
-    let whole = tables.len() + figures.len() + statements.len() + points.len() == count;
+    let read = [
+        tables.len(),
+        figures.len(),
+        statements.len(),
+        time_sequences.len(),
+        points.len(),
+    ];
+    let whole = read.iter().sum::<usize>() == count;
     whole.then_some(layout)
 }
 

@@ -2,6 +2,7 @@
 //! `goodput(download)`.
 
 use bentpipe_config::{Table, Wrong, brief, nearest};
+use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 
 /// A measure that a study may name.
@@ -38,6 +39,8 @@ impl Part {
 pub(super) struct Parts {
     flows: Vec<String>,
     links: Vec<String>,
+    /// The nodes at the ends of each link.
+    ends: BTreeMap<String, Vec<String>>,
     peps: Vec<String>,
 }
 
@@ -56,11 +59,36 @@ impl Parts {
                 .collect(),
             _ => Vec::new(),
         };
+        let ends = |link: &DeValue<'_>| match link.get("ends") {
+            Some(ends) => ends.get_ref().as_array().map_or_else(Vec::new, |ends| {
+                let names = ends.iter().filter_map(|end| end.get_ref().as_str());
+                names.map(str::to_owned).collect()
+            }),
+            None => Vec::new(),
+        };
+        let links = match root.entries().get("links").map(|value| value.get_ref()) {
+            Some(DeValue::Table(links)) => links
+                .iter()
+                .map(|(name, link)| (name.get_ref().to_string(), ends(link.get_ref())))
+                .collect(),
+            _ => BTreeMap::new(),
+        };
         Self {
             flows,
             links: names("links"),
+            ends: links,
             peps: [names("peps"), names("gateways")].concat(),
         }
+    }
+
+    /// The nodes at the ends of `link`; `None` where there is no such link.
+    pub(super) fn ends(&self, link: &str) -> Option<&[String]> {
+        self.ends.get(link).map(Vec::as_slice)
+    }
+
+    /// The names of all links.
+    pub(super) fn links(&self) -> impl Iterator<Item = &str> {
+        self.links.iter().map(String::as_str)
     }
 
     /// Whether `name` is one of them. Of the copies that a flow's `count` makes, which an axis may vary, any number is
