@@ -102,12 +102,23 @@ fn with_driver(
         let tun = Tun::open("ours", TunConfig::default()).unwrap();
         let prefix = format!("{kernel}/{bits}").parse().unwrap();
         here.netlink().unwrap().add_address("ours", prefix).unwrap();
+        until_served(kernel);
         let mut host = Host::new(Config::default(), Secret::new([7; 16]));
         host.add_address(ours);
         let machine = Path { host, drops: false };
         f(here, Driver::new(machine, tun).unwrap());
     })
     .unwrap();
+}
+
+/// Waits until what is sent to `address` of this namespace arrives: the kernel makes the route to an IPv6 address of its
+/// own a while after the address, and a SYN that comes before is lost.
+fn until_served(address: IpAddr) {
+    let own = std::net::UdpSocket::bind((address, 0)).unwrap();
+    own.set_read_timeout(Some(Duration::from_millis(20)))
+        .unwrap();
+    let to = own.local_addr().unwrap();
+    while own.send_to(&[0], to).is_err() || own.recv(&mut [0]).is_err() {}
 }
 
 /// What the kernel counted of `name` in the namespace of this thread.
