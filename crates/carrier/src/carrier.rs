@@ -1,6 +1,7 @@
 //! The thread that carries a leg: its queues, its sockets, and the proxy between them.
 
 use crate::handle::CarrierHandle;
+use crate::memory::Memory;
 use crate::packet::Carried;
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_gateway_config::{Config, Leg};
@@ -29,7 +30,7 @@ const WAKE: u64 = 2;
 const ORDERS: u64 = 3;
 /// Packets that wait at most in a queue; those beyond go on, as if the carrier were not there.
 const MOST: u32 = 4096;
-/// How often the switch is held again, and what is kept in memory told.
+/// How often the switch is held again.
 const PERIOD: Duration = Duration::from_millis(100);
 /// How often the log hears at most that connections are not carried.
 const WARNING_PERIOD: Duration = Duration::from_secs(60);
@@ -97,8 +98,7 @@ pub struct Carrier {
     switch: Arc<AdmissionSwitch>,
     /// When the switch is to be held again.
     hold_again: Instant,
-    /// When what the proxy keeps is to be told again.
-    tell_again: Instant,
+    memory: Memory,
     /// When the log may hear again of connections that are not carried.
     warn_again: Instant,
     handle: CarrierHandle,
@@ -169,7 +169,7 @@ impl Carrier {
             outgoing: Vec::new(),
             switch,
             hold_again: Instant::ZERO,
-            tell_again: Instant::ZERO,
+            memory: Memory::default(),
             warn_again: Instant::ZERO,
             handle,
             shared,
@@ -192,7 +192,7 @@ impl Carrier {
         let mut events = Events::with_capacity(4);
         while self.shared.lifecycle() != Lifecycle::Stopped {
             self.hold();
-            self.tell_memory(&proxy);
+            self.tell_memory(&mut proxy);
             let drains = self.shared.lifecycle() == Lifecycle::Draining;
             let due = proxy.deadline().unwrap_or(Instant::MAX);
             let mut pause = due.min(self.hold_again).since(timer::now());
@@ -233,12 +233,13 @@ impl Carrier {
         }
     }
 
-    /// What the proxy keeps counts towards what may wait in buffers.
-    fn tell_memory(&mut self, proxy: &Split<Carried>) {
+    /// What the proxy keeps counts towards what may wait in buffers; where that is too much, those who take nothing are reset.
+    fn tell_memory(&mut self, proxy: &mut Split<Carried>) {
         let now = timer::now();
-        if self.tell_again <= now {
-            self.shared.memory().set_carrier_usage(proxy.in_memory());
-            self.tell_again = now + PERIOD;
+        let stalled = self.memory.tell(proxy, &self.shared, now);
+        if stalled > 0 {
+            self.counters.stalled.many(stalled);
+            self.send(proxy, None, now);
         }
     }
 

@@ -21,6 +21,7 @@
 
 mod carrier;
 mod handle;
+mod memory;
 mod packet;
 
 pub use carrier::{Carrier, CarrierError};

@@ -6,6 +6,7 @@
 mod support;
 
 use bentpipe_base::Bytes;
+use bentpipe_gateway::Config;
 use bentpipe_os::need;
 use bentpipe_os::netlink::Prefix;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -196,6 +197,46 @@ fn what_comes_out_of_order_stops_no_splitting() {
     let _servers: Vec<_> = (0..40).map(|_| listener.accept()).collect();
     let to = stage.listen(Ip::V4);
     others_are_split_again(&stage, &gateway, &to);
+}
+
+/// Nor does what a carrier keeps for a host in space: what comes from there out of order, and what it never acknowledges of
+/// connections that have ended on the ground, which the relay does not know any more.
+#[test]
+fn what_a_carrier_keeps_stops_no_splitting() {
+    need!(Root, Nft, Tproxy);
+    for ended in [false, true] {
+        let stage = Stage::new();
+        let text = "threads = 2\n[sat]\ncarrier = \"scps\"\nrate = \"200Mbit/s\"\n";
+        let mut config = Config::parse("test", text).unwrap().between("lan0", "sat0");
+        config.limits.buffered = Some(Bytes(2 << 20));
+        config.limits.stalled = Duration::from_secs(if ended { 5 } else { 20 });
+        let gateway = stage.split_by(config);
+        let ground = stage.listen(Ip::V4);
+        let mut peer = Peer::beside(&stage, true);
+        let mut servers = Vec::new();
+        for number in 0..50 {
+            peer.own.1 = 5000 + number;
+            peer.connect(ground.address(), b"");
+            let mut server = ground.accept();
+            if ended {
+                server.write_all(&[7; 60_000]).unwrap();
+                peer.end();
+            } else {
+                let missing = peer.next;
+                peer.next = peer.next + 1;
+                for piece in 0..40 {
+                    peer.say(&[piece; 1400]);
+                }
+                peer.next = missing;
+                servers.push(server);
+            }
+        }
+        let to = stage.listen(Ip::V4);
+        others_are_split_again(&stage, &gateway, &to);
+        eventually("memory that is not short", || {
+            gateway.handle.status().unwrap().buffered < 2 << 20
+        });
+    }
 }
 
 /// Shrunk and left alone, stalled flows lose nothing when their receivers go on, and are as fast as before.

@@ -9,9 +9,9 @@
 
 use bentpipe_base::{Bytes, Instant};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The shortest interval between two questions to the kernel.
@@ -40,6 +40,18 @@ impl Client {
 /// How much the stalled flows of each client hold, in bytes.
 pub(crate) type StalledBytes = HashMap<Client, u64>;
 
+/// What a carrier keeps of a connection, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CarriedBytes {
+    /// Of what goes from its leg to the socket of this machine.
+    pub received: u64,
+    /// Of what the socket has handed over.
+    pub sent: u64,
+}
+
+/// What a carrier keeps, by connection: the addresses of its socket on this machine, its own first.
+pub type CarriedConnections = HashMap<(SocketAddr, SocketAddr), CarriedBytes>;
+
 /// How much waits in the buffers of all flows of a gateway.
 #[derive(Debug)]
 pub struct MemoryPressure {
@@ -47,6 +59,8 @@ pub struct MemoryPressure {
     pipes: Vec<AtomicU64>,
     /// What carries a leg in the place of the kernel's TCP keeps so many bytes.
     carrier: AtomicU64,
+    /// The same by connection, while memory is short.
+    carried: Mutex<Arc<CarriedConnections>>,
     /// What flows of each worker hold, by worker.
     claims: Mutex<Vec<StalledBytes>>,
     /// What all held at the last look, in bytes.
@@ -65,6 +79,7 @@ impl MemoryPressure {
         Self {
             pipes: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             carrier: AtomicU64::new(0),
+            carried: Mutex::default(),
             claims: Mutex::new(vec![StalledBytes::new(); workers]),
             held: AtomicU64::new(0),
             bound: AtomicU64::new(bound.0),
@@ -85,6 +100,16 @@ impl MemoryPressure {
     /// What carries a leg in the place of the kernel's TCP keeps `bytes`.
     pub fn set_carrier_usage(&self, bytes: Bytes) {
         self.carrier.store(bytes.0, Ordering::Relaxed);
+    }
+
+    /// The same by connection: of one that it keeps nothing of it tells nothing.
+    pub fn set_carried(&self, carried: CarriedConnections) {
+        *self.carried.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(carried);
+    }
+
+    pub(crate) fn carried(&self) -> Arc<CarriedConnections> {
+        let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&carried)
     }
 
     /// What stalled flows of worker number `worker` hold; returns that of all workers, and how much of it
@@ -171,7 +196,7 @@ impl MemoryPressure {
     }
 
     /// Whether flows whose receivers take nothing have to make do with less.
-    pub(crate) fn is_under_pressure(&self) -> bool {
+    pub fn is_under_pressure(&self) -> bool {
         self.under_pressure.load(Ordering::Relaxed)
     }
 
@@ -182,7 +207,7 @@ impl MemoryPressure {
     }
 
     /// How many bytes are to be reclaimed at once, because more than three quarters of the bound are in use.
-    pub(crate) fn to_reclaim(&self) -> u64 {
+    pub fn to_reclaim(&self) -> u64 {
         let bound = self.bound().0;
         self.held().0.saturating_sub(bound - bound / 4)
     }

@@ -132,6 +132,17 @@ impl Legs {
         connections.map(Connection::buffered).sum()
     }
 
+    /// Bytes that wait for the peer in space.
+    pub(super) fn to_space(&self) -> u64 {
+        let [ground, space] = &self.legs;
+        ground.connection.readable() + space.connection.unacknowledged()
+    }
+
+    /// Whether the ground's leg is at its end.
+    pub(super) fn is_over_on_ground(&self) -> bool {
+        self.legs[index(Side::Ground)].is_over()
+    }
+
     /// Resets both legs.
     pub(super) fn abort(&mut self, now: Instant) {
         self.reset(now);

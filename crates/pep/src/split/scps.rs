@@ -68,20 +68,16 @@ impl<P: BuildPacket> Split<P> {
     /// Resets both sides of all connections.
     pub fn abort_all(&mut self, now: Instant) {
         for id in self.split_flows() {
-            if let Some(Phase::Split(legs)) = self.flows.get_mut(id).map(|flow| &mut flow.phase) {
-                legs.abort(now);
-            }
-            self.settle(id, now);
+            self.abort_flow(id, now);
         }
     }
 
-    /// Bytes that the legs keep, those too that came out of order.
-    pub fn in_memory(&self) -> Bytes {
-        let kept = self.flows.iter().map(|(_, flow)| match &flow.phase {
-            Phase::Split(legs) => legs.in_memory(),
-            Phase::Handshake(_) => 0,
-        });
-        Bytes(kept.sum())
+    /// Resets both sides of a connection.
+    pub(super) fn abort_flow(&mut self, id: FlowId, now: Instant) {
+        if let Some(Phase::Split(legs)) = self.flows.get_mut(id).map(|flow| &mut flow.phase) {
+            legs.abort(now);
+        }
+        self.settle(id, now);
     }
 
     fn split_flows(&self) -> Vec<FlowId> {

@@ -3,7 +3,8 @@
 //!
 //! Once a second each worker looks at its flows that have a full pump, at those that are closing, and at those whose sockets hold
 //! more than is left to a flow: all of a download may have fit into the send buffer of a receiver that reads nothing, and what
-//! has come out of order is in the receive buffer and cannot be read. A flow is stalled
+//! has come out of order is in the receive buffer and cannot be read. What a carrier keeps in the place of the kernel's TCP
+//! counts as if it were in the buffers of the leg's socket. A flow is stalled
 //! when its receiver has acknowledged next to nothing for [`PAUSE`]. It is then shrunk: the bytes that wait are kept,
 //! and no more are read. If the stalled flows of one client hold more than its share, then its other full flows and its
 //! new ones are shrunk too. When three quarters of the bound are in use, the flows that have been stalled longest are
@@ -12,13 +13,14 @@
 
 use super::Worker;
 use crate::flow::{Flow, Phase, Side};
-use crate::memory_pressure::{Client, StalledBytes};
+use crate::memory_pressure::{CarriedBytes, CarriedConnections, Client, StalledBytes};
 use crate::socket_policy::{End, LegPolicies};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_sockets::{socket, tcp, timer};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// How often flows are looked at.
@@ -141,6 +143,7 @@ impl Worker {
         let pumps = &mut self.stalled.pumps;
         if self.shared.memory().is_under_pressure() {
             let much = self.shared.memory().worth_watching(self.shared.flows());
+            let carried = self.shared.memory().carried();
             for (index, flow) in self.flows.iter_mut() {
                 let always = match flow.phase {
                     Phase::Open => Side::BOTH.map(|side| flow.pump(side).is_full()),
@@ -148,14 +151,15 @@ impl Worker {
                     Phase::Dialling | Phase::ResetPending { .. } => continue,
                 };
                 // A socket whose state cannot be read is about to fail; the flow ends then.
-                let Ok(waiting) = waiting(flow) else {
+                let Ok(waiting) = waiting(flow, &carried) else {
                     continue;
                 };
                 for (side, always) in Side::BOTH.into_iter().zip(always) {
                     let (source, sink) = (&waiting[side as usize], &waiting[side.other() as usize]);
-                    let held = source.received.0 + sink.queued.0 + flow.pump(side).waiting();
+                    let held = source.received() + sink.queued() + flow.pump(side).waiting();
                     if always || held >= much {
-                        let _ = watch(pumps.entry((index, side)), flow, (side, held), now);
+                        let has = (held, sink.carried.sent);
+                        let _ = watch(pumps.entry((index, side)), flow, (side, has), now);
                     }
                 }
             }
@@ -238,22 +242,56 @@ fn client(flow: &Flow) -> io::Result<Client> {
     Ok(Client::of(address.ip()))
 }
 
-/// What waits in the sockets of a flow, by side.
-fn waiting(flow: &Flow) -> io::Result<[socket::Waiting; 2]> {
+/// What waits at a socket of a flow.
+struct Waiting {
+    socket: socket::Waiting,
+    /// In what carries its leg.
+    carried: CarriedBytes,
+}
+
+impl Waiting {
+    fn of(socket: BorrowedFd<'_>, carried: &CarriedConnections) -> io::Result<Self> {
+        let of_ends = || {
+            let ends = (
+                socket::local_address(socket).ok()?,
+                socket::peer_address(socket).ok()?,
+            );
+            carried.get(&ends).copied()
+        };
+        let carried = if carried.is_empty() { None } else { of_ends() };
+        Ok(Self {
+            socket: socket::waiting(socket)?,
+            carried: carried.unwrap_or_default(),
+        })
+    }
+
+    fn received(&self) -> u64 {
+        self.socket.received.0 + self.carried.received
+    }
+
+    fn queued(&self) -> u64 {
+        self.socket.queued.0 + self.carried.sent
+    }
+}
+
+/// What waits at the sockets of a flow, by side.
+fn waiting(flow: &Flow, carried: &CarriedConnections) -> io::Result<[Waiting; 2]> {
     Ok([
-        socket::waiting(flow.socket(Side::Near))?,
-        socket::waiting(flow.socket(Side::Far))?,
+        Waiting::of(flow.socket(Side::Near), carried)?,
+        Waiting::of(flow.socket(Side::Far), carried)?,
     ])
 }
 
-/// Records the state of the pump that reads from `side`, where so many bytes are held.
+/// Records the state of the pump that reads from `side`, where so many bytes are held, and a carrier has so many of them that
+/// it has acknowledged in the receiver's place.
 fn watch(
     entry: Entry<'_, (u32, Side), Watched>,
     flow: &mut Flow,
-    (side, held): (Side, u64),
+    (side, (held, carried)): (Side, (u64, u64)),
     now: Instant,
 ) -> io::Result<()> {
-    let acked = tcp::info(flow.socket(side.other()))?.bytes_acked;
+    let taken = tcp::info(flow.socket(side.other()))?.bytes_acked;
+    let acked = Bytes(taken.0.saturating_sub(carried));
     let begun = flow.begun;
     let new = |client| Watched {
         begun,
