@@ -28,5 +28,5 @@ pub use config::{Config, ControlSocket, Handshake, Intercept, LegId, Limits, Pro
 pub use leg::{Carrier, Leg};
 pub use policy::{Action, Interface, Policy, Quic};
 pub use snoop::{Snoop, Toward};
-pub use syn::{Ends, Syn, SynOptions};
+pub use syn::{Ends, Syn, SynOptions, lower_mss};
 pub use warning::ConfigWarning;

@@ -90,6 +90,64 @@ impl Syn {
     }
 }
 
+/// Lowers the MSS option of the SYN `packet`, an IP packet with right checksums, to `mss`. Returns false, with nothing changed, where
+/// it says no more anyway, and where the packet is not whole.
+pub fn lower_mss(packet: &mut [u8], mss: u16) -> bool {
+    let Some((tcp, at)) = find_mss(packet).filter(|(_, at)| number(packet, *at) > Some(mss)) else {
+        return false;
+    };
+    let (Some(before), Some(sum)) = (number(packet, at), number(packet, tcp + 16)) else {
+        return false;
+    };
+    // RFC 1624, equation 3. The words of the sum begin at even places.
+    let word = |number: u16| {
+        if (at - tcp).is_multiple_of(2) {
+            number
+        } else {
+            number.swap_bytes()
+        }
+    };
+    let mut all = u32::from(!sum) + u32::from(!word(before)) + u32::from(word(mss));
+    while all > 0xffff {
+        all = (all >> 16) + (all & 0xffff);
+    }
+    packet[at..at + 2].copy_from_slice(&mss.to_be_bytes());
+    packet[tcp + 16..tcp + 18].copy_from_slice(&(!(all as u16)).to_be_bytes());
+    true
+}
+
+fn number(packet: &[u8], at: usize) -> Option<u16> {
+    let bytes = packet.get(at..at + 2)?;
+    Some(u16::from_be_bytes(bytes.try_into().ok()?))
+}
+
+/// Where the TCP header of `packet` begins, and where the number in its MSS option does.
+fn find_mss(packet: &[u8]) -> Option<(usize, usize)> {
+    let (tcp, protocol, length) = match packet.first()? >> 4 {
+        4 => {
+            let header = usize::from(packet[0] & 15) * 4;
+            (header, packet.get(9)?, usize::from(number(packet, 2)?))
+        }
+        _ => (40, packet.get(6)?, usize::from(number(packet, 4)?) + 40),
+    };
+    if *protocol != 6 || length != packet.len() {
+        return None;
+    }
+    let end = tcp + usize::from(packet.get(tcp + 12)? >> 4) * 4;
+    let mut at = tcp + 20;
+    while at < end {
+        let [kind, size] = [packet.get(at)?, packet.get(at + 1).unwrap_or(&0)];
+        match (kind, size) {
+            (0, _) => return None,
+            (1, _) => at += 1,
+            (2, 4) if at + 4 <= end.min(length) => return Some((tcp, at + 2)),
+            (_, 2..) => at += usize::from(*size),
+            _ => return None,
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +244,43 @@ mod tests {
     }
 
     #[test]
+    fn an_mss_is_lowered_and_nothing_else() {
+        for padding in [&[][..], &[1]] {
+            // The option at an even place and at an odd one.
+            let mut options = padding.to_vec();
+            options.extend([2, 4, 5, 180]);
+            options.resize(8, 1);
+            let mut packet = syn(&[]);
+            packet.truncate(40);
+            packet.extend(options);
+            (packet[3], packet[32]) = (48, 7 << 4);
+            let mut packet = with_checksum(packet);
+            let before = packet.clone();
+            assert!(!lower_mss(&mut packet, 1460) && packet == before);
+            assert!(lower_mss(&mut packet, 1360));
+            let now = Syn::parse_forwarded(&packet).expect("a right checksum");
+            let expected = Syn::parse(&before).unwrap();
+            assert_eq!(now.service.mss, Some(1360));
+            assert_eq!((now.ends, now.seq), (expected.ends, expected.seq));
+            let mut cut = before[..47].to_vec();
+            assert!(!lower_mss(&mut cut, 1000));
+        }
+    }
+
+    /// `packet`, of IPv4, with the right checksum of its TCP segment.
+    fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
+        packet[10..12].fill(0);
+        let sum = bentpipe_wire::checksum::checksum(&packet[..20]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet[36..38].fill(0);
+        let length = (packet.len() - 20) as u8;
+        let pseudo = [&packet[12..20], &[0, 6, 0, length], &packet[20..]].concat();
+        let sum = bentpipe_wire::checksum::checksum(&pseudo);
+        packet[36..38].copy_from_slice(&sum.to_be_bytes());
+        packet
+    }
+
+    #[test]
     fn what_is_no_tcp_is_no_syn() {
         let mut bytes = syn(&[]);
         assert!(Syn::parse(&bytes[..30]).is_none());
@@ -196,8 +291,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Syn::parse(&bytes);
+            let _ = lower_mss(&mut bytes, 100);
         }
 
         /// A SYN that is damaged or cut off anywhere.
@@ -214,6 +310,7 @@ mod tests {
             }
             bytes.truncate(length);
             let _ = Syn::parse(&bytes);
+            let _ = lower_mss(&mut bytes, 100);
         }
     }
 }

@@ -4,8 +4,10 @@
 
 mod support;
 
+use bentpipe_base::Bytes;
 use bentpipe_gateway::Config;
 use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_os::netns::Netns;
 use bentpipe_os::tun::{Tun, TunConfig};
 use bentpipe_os::{need, nft};
 use bentpipe_sockets::socket;
@@ -367,11 +369,53 @@ fn a_destination_that_would_be_this_machine_is_not_dialled() {
     }
 }
 
-/// Where the path swallows what is longer than 1100 octets, and says nothing.
-const SWALLOW: &str =
-    "table inet swallow { chain c { type filter hook prerouting priority -500; policy accept;
-   meta l4proto tcp meta length > 1100 drop
- } }";
+/// From now on no packet longer than `most` octets gets to these, without a word, and none crosses as several in one.
+fn swallow<const N: usize>(stage: &Stage, most: u32, by: [&Netns; N]) {
+    for (netns, name) in [
+        (&stage.client, "eth0"),
+        (&stage.gateway, "sat0"),
+        (&stage.gateway, "lan0"),
+        (&stage.server, "eth0"),
+    ] {
+        netns.netlink().unwrap().disable_offloads(name).unwrap();
+    }
+    let rules = format!(
+        "table inet swallow {{ chain c {{ type filter hook prerouting priority -500; policy accept;
+           meta l4proto tcp meta length > {most} drop
+         }}
+         }}"
+    );
+    for netns in by {
+        netns.run(|| nft::apply(&rules).unwrap()).unwrap();
+    }
+}
+
+/// 100,000 bytes each way, one way after the other.
+fn carry_each_way(client: &TcpStream, server: &TcpStream) {
+    for (mut from, mut to) in [(client, server), (server, client)] {
+        let all = pattern(100_000);
+        let mut read = vec![0; all.len()];
+        from.write_all(&all).unwrap();
+        to.read_exact(&mut read).unwrap();
+        assert!(read == all);
+    }
+}
+
+/// A server that says a small MSS, because it knows paths that swallow more, has it hold on the client's leg too.
+#[test]
+fn what_a_server_says_of_segments_holds_for_the_client() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let link = stage.server.netlink().unwrap();
+    link.set_mtu("eth0", Bytes(1400)).unwrap();
+    swallow(&stage, 1400, [&stage.client, &stage.gateway]);
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        let (client, server) = stage.pair(ip);
+        carry_each_way(&client, &server);
+    }
+    assert_eq!(gateway.meter.read().connected, 2);
+}
 
 /// An operator's rule that makes the MSS of forwarded SYNs smaller keeps the segments of split connections small
 /// too, in both directions on both sides.
@@ -380,17 +424,7 @@ fn an_mss_clamp_in_the_forward_chain_holds() {
     need!(Root, Tproxy);
     for handshake in HANDSHAKES {
         let stage = Stage::new();
-        for (netns, name) in [
-            (&stage.client, "eth0"),
-            (&stage.gateway, "sat0"),
-            (&stage.gateway, "lan0"),
-            (&stage.server, "eth0"),
-        ] {
-            // Otherwise packets of several segments cross as one.
-            netns.netlink().unwrap().disable_offloads(name).unwrap();
-            let swallow = || nft::apply(&SWALLOW.replace("} }", "}\n}")).unwrap();
-            netns.run(swallow).unwrap();
-        }
+        swallow(&stage, 1100, [&stage.client, &stage.gateway, &stage.server]);
         stage.apply(
             "table inet clamp { chain forward { type filter hook forward priority mangle; policy accept;
                tcp flags & (syn | rst) == syn tcp option maxseg size set 1000
@@ -399,13 +433,7 @@ fn an_mss_clamp_in_the_forward_chain_holds() {
         let gateway = stage.split_after(handshake);
         for ip in Ip::BOTH {
             let (client, server) = stage.pair(ip);
-            for (mut from, mut to) in [(&client, &server), (&server, &client)] {
-                let all = pattern(100_000);
-                let mut read = vec![0; all.len()];
-                from.write_all(&all).unwrap();
-                to.read_exact(&mut read).unwrap();
-                assert!(read == all);
-            }
+            carry_each_way(&client, &server);
         }
         assert_eq!(gateway.meter.read().connected, 2);
     }

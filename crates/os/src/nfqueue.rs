@@ -24,7 +24,7 @@ const PACKET: u16 = 3 << 8;
 const VERDICT: u16 = 3 << 8 | 1;
 const CONFIG: u16 = 3 << 8 | 2;
 const VERDICTS: u16 = 3 << 8 | 3;
-/// Attributes of a packet.
+/// Attributes of a packet; a verdict has the last one too.
 const PACKET_HEADER: u16 = 1;
 const PACKET_MARK: u16 = 3;
 const ARRIVES_BY: u16 = 5;
@@ -314,12 +314,29 @@ impl Queues {
     /// # Errors
     /// What [`Queues::tell`] fails with.
     pub fn give(&self, queue: u16, id: u32, verdict: Verdict) -> io::Result<()> {
+        self.give_as(queue, id, verdict, None)
+    }
+
+    /// The same, and where that is said the packet goes on as `packet`, whole and with right checksums.
+    ///
+    /// # Errors
+    /// What [`Queues::tell`] fails with.
+    pub fn give_as(
+        &self,
+        queue: u16,
+        id: u32,
+        verdict: Verdict,
+        packet: Option<&[u8]>,
+    ) -> io::Result<()> {
         let mut verdicts = self.verdicts.borrow_mut();
         let header = (VERDICT, REQUEST);
         netfilter::put(&mut verdicts, header, (0, self.first + queue), |bytes| {
             put(bytes, VERDICT_HEADER, &verdict_header(verdict, id));
             if let Verdict::PassMarked(mark) = verdict {
                 put(bytes, MARK, &mark.to_be_bytes());
+            }
+            if let Some(packet) = packet {
+                put(bytes, PAYLOAD, packet);
             }
         });
         let many = verdicts.len() >= KEPT;
@@ -440,29 +457,6 @@ pub(crate) fn gone(bytes: &[u8], first: u16) -> Option<(u16, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn two_ranges_are_two() {
-        crate::need!(Root, Nft);
-        let netns = crate::netns::Netns::create("queues").unwrap();
-        netns
-            .run(|| {
-                let one = Queues::open(2, 10).unwrap();
-                let two = Queues::open(2, 10).unwrap();
-                assert_eq!(one.first(), FIRST);
-                assert_eq!(two.first(), FIRST + 2);
-                drop(one);
-                assert_eq!(Queues::open(2, 10).unwrap().first(), FIRST);
-                let several = Queues::open_for(3, 4, 10).unwrap();
-                assert_eq!(several.len(), 3);
-                assert!(several.iter().all(|one| one.first() == FIRST + 12));
-                assert!(
-                    Queues::open_for(300, 300, 10).is_err(),
-                    "more than there are"
-                );
-            })
-            .unwrap();
-    }
 
     #[test]
     fn a_packet_is_read_and_what_is_cut_off_is_not() {

@@ -380,3 +380,26 @@ fn hold_packets_to(family: TableFamily, host: &str) {
     drop(table);
     assert_eq!(tables(), "");
 }
+
+#[test]
+fn two_ranges_of_queues_are_two() {
+    need!(Root, Nft);
+    let netns = Netns::create("queues").unwrap();
+    netns
+        .run(|| {
+            let one = Queues::open(2, 10).unwrap();
+            let first = one.first();
+            let two = Queues::open(2, 10).unwrap();
+            assert_eq!(two.first(), first + 2);
+            drop(one);
+            assert_eq!(Queues::open(2, 10).unwrap().first(), first);
+            let several = Queues::open_for(3, 4, 10).unwrap();
+            assert_eq!(several.len(), 3);
+            assert!(several.iter().all(|one| one.first() == first + 12));
+            assert!(
+                Queues::open_for(300, 300, 10).is_err(),
+                "more than there are"
+            );
+        })
+        .unwrap();
+}

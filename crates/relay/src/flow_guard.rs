@@ -33,7 +33,7 @@ impl fmt::Debug for FlowGuard {
 mod tests {
     use super::*;
     use crate::flow_limit::FlowBounds;
-    use crate::handshake::{AcceptedFar, HandshakeTable, HeldSyn, QueuedPacket};
+    use crate::handshake::{AcceptedFar, HandshakeTable, HeldSyn, LetIn, QueuedPacket};
     use bentpipe_base::{Instant, Seq};
     use bentpipe_gateway_config::Ends;
     use bentpipe_sockets::socket;
@@ -67,6 +67,7 @@ mod tests {
             later: false,
             spare: None,
             fragments: false,
+            bytes: Box::default(),
             guard: FlowGuard::new(shared),
         }
     }
@@ -87,7 +88,11 @@ mod tests {
             begun: syn.begun,
             guard: syn.guard,
         };
-        table.let_in((syn.ends, syn.packet), (syn.seq, false), Some(far), NOW);
+        let said = LetIn {
+            seq: syn.seq,
+            ..LetIn::default()
+        };
+        table.let_in((syn.ends, syn.packet), said, Some(far), NOW);
     }
 
     /// Whatever way a flow takes through the table of handshakes, it is counted once until its sockets are closed.

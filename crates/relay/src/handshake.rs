@@ -23,4 +23,4 @@ pub(crate) use quotas::Quotas;
 pub(crate) use syn_backlog_limit::LONGEST as LONGEST_BACKLOG;
 pub use syn_backlog_limit::SynBacklogLimit;
 pub use table::HandshakeTable;
-pub(crate) use table::{AcceptedFar, HeldSyn, QueuedPacket, SynStatus};
+pub(crate) use table::{AcceptedFar, HeldSyn, LetIn, QueuedPacket, SynStatus};

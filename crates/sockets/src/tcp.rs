@@ -86,6 +86,17 @@ pub fn is_over(socket: impl AsFd) -> bool {
     info(socket).is_ok_and(|info| info.state == 7)
 }
 
+/// The largest segment that the other end of connection `socket` takes, in bytes of payload without options: what it said itself, or
+/// less where the path's MTU, as far as it is known, or an option of ours has it.
+pub fn largest_segment(socket: impl AsFd) -> io::Result<u16> {
+    let mut raw = [0; 20];
+    let filled = get_raw(socket, libc::SOL_TCP, libc::TCP_INFO, &mut raw)?;
+    // TCPI_OPT_TIMESTAMPS: that option takes 12 bytes of each.
+    let option = if raw[5] & 1 == 1 { 12 } else { 0 };
+    let mss = Info::parse(&raw[..filled]).mss.0 + option;
+    Ok(u16::try_from(mss).unwrap_or(u16::MAX))
+}
+
 /// Whether connection `socket` has been begun and nothing has been heard from the other end (SYN-SENT).
 pub fn is_unanswered(socket: impl AsFd) -> bool {
     // TCP_SYN_SENT of tcp_states.h.

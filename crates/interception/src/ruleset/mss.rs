@@ -4,7 +4,8 @@
 //! TCPMSS), because the path drops larger segments without an ICMP error. Such a rule sees the client's SYN, but not
 //! our answer, which is not forwarded. So the answer's option is bounded by the one that the rule has left in the SYN.
 //! Without such a rule nothing changes for the client, which announces in its SYN what it can receive, and sends
-//! nothing larger itself. The dialled connection is bounded by `SocketPolicy::segment_for` of `bentpipe-relay`.
+//! nothing larger itself. The dialled connection is bounded by `SocketPolicy::segment_for` of `bentpipe-relay`, whose
+//! `SynQueue` also lowers the option of a held SYN to what the far side has said.
 
 /// How many SYNs are remembered. The time is that for which a listener repeats its answers, see `listen` of
 /// `bentpipe-relay`.

@@ -68,7 +68,19 @@ pub(crate) struct HeldSyn {
     pub(crate) spare: Option<QueuedPacket>,
     /// See [`bentpipe_gateway_config::SynOptions`].
     pub(crate) fragments: bool,
+    /// The SYN as it came last.
+    pub(crate) bytes: Box<[u8]>,
     pub(crate) guard: FlowGuard,
+}
+
+/// What is remembered of a SYN that goes on to a listener.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LetIn {
+    pub(crate) seq: Seq,
+    /// See [`bentpipe_gateway_config::SynOptions`]. It is kept here because the kernel sets DF on the looped copy.
+    pub(crate) fragments: bool,
+    /// The largest segment that the far side takes, where that is known and the SYN says more.
+    pub(crate) segment: Option<u16>,
 }
 
 /// A far side that has accepted, and whose client has yet to confirm.
@@ -83,7 +95,7 @@ pub(crate) struct AcceptedFar {
 /// A SYN that has gone on to a listener.
 #[derive(Debug)]
 struct LoopedSyn {
-    seq: Seq,
+    said: LetIn,
     /// When the SYN was last let in, with which packet, and whether more than once.
     looped: Instant,
     packet: QueuedPacket,
@@ -94,8 +106,6 @@ struct LoopedSyn {
     far: Option<(AcceptedFar, Instant)>,
     /// The client has not confirmed yet.
     waits: bool,
-    /// See [`bentpipe_gateway_config::SynOptions`]. It is kept here because the kernel sets DF on the looped copy.
-    fragments: bool,
     until: Instant,
 }
 
@@ -187,9 +197,9 @@ impl HandshakeTable {
             Some(before) if before.waits => {
                 let dropped = std::mem::take(&mut before.dropped);
                 self.dropped -= usize::from(dropped);
-                if before.seq != syn.seq {
+                if before.said.seq != syn.seq {
                     // The client has reset the connection that we answered, and begins a new one.
-                    (before.seq, before.looped, before.again) = (syn.seq, now, false);
+                    (before.said.seq, before.looped, before.again) = (syn.seq, now, false);
                 } else if dropped {
                     before.looped = now;
                 } else if now.since(before.looped) >= PROMPT {
@@ -206,7 +216,7 @@ impl HandshakeTable {
                 before.until = now + UNCONFIRMED;
                 SynStatus::Looped
             }
-            Some(before) if before.seq == syn.seq => SynStatus::Looped,
+            Some(before) if before.said.seq == syn.seq => SynStatus::Looped,
             _ => self.meet_passing(syn, now),
         }
     }
@@ -280,7 +290,7 @@ impl HandshakeTable {
     pub(crate) fn let_in(
         &mut self,
         (ends, packet): (Ends, QueuedPacket),
-        (seq, fragments): (Seq, bool),
+        said: LetIn,
         far: Option<AcceptedFar>,
         now: Instant,
     ) {
@@ -296,14 +306,13 @@ impl HandshakeTable {
         let far = far.map(|far| (far, now + CONFIRMATION));
         let until = now + UNCONFIRMED;
         let entry = LoopedSyn {
-            seq,
+            said,
             looped: now,
             packet,
             again: false,
             dropped: false,
             far,
             waits: true,
-            fragments,
             until,
         };
         self.let_in.insert(ends, entry);
@@ -326,7 +335,19 @@ impl HandshakeTable {
 
     /// Whether the SYN between `ends` that was let in said that packets may be cut into fragments.
     pub(crate) fn allows_fragments(&self, ends: &Ends) -> bool {
-        self.let_in.get(ends).is_some_and(|entry| entry.fragments)
+        self.let_in
+            .get(ends)
+            .is_some_and(|entry| entry.said.fragments)
+    }
+
+    /// What the MSS option of the SYN between `ends` that was let in is lowered to.
+    pub(crate) fn segment(&self, ends: &Ends) -> Option<u16> {
+        self.let_in.get(ends)?.said.segment
+    }
+
+    /// The SYN between `ends` that is held.
+    pub(crate) fn held_between(&mut self, ends: &Ends) -> Option<&mut HeldSyn> {
+        self.held.get_mut(*self.places.get(ends)?)
     }
 
     /// The SYN between `ends` has come to no listener: forgets it, and resets the far side; says whether there was one.

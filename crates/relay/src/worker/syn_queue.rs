@@ -8,11 +8,11 @@ use crate::counters::{Counter, Counters};
 use crate::dial::{DeadNeighbours, Dialled, dial};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{
-    AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, QueuedPacket, SynBacklogLimit,
+    AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, LetIn, QueuedPacket, SynBacklogLimit,
     SynStatus,
 };
 use bentpipe_base::{Instant, Seq};
-use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn};
+use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn, lower_mss};
 use bentpipe_interception::Marks;
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_sockets::epoll::{Event, Interest};
@@ -61,6 +61,26 @@ impl SynQueue {
         warn_of(self.queues.give(packet.queue, packet.id, verdict));
     }
 
+    /// Gives the verdict on `packet`, which is the SYN `bytes` and goes on with an MSS option of at most `segment`: the listener
+    /// sends no larger ones then, nor does the answer ask for larger ones (`mss` of `bentpipe-interception`). What the far side has
+    /// said holds on the client's path too, as without a gateway: a server may know that the path swallows more.
+    fn give_bounded(
+        &self,
+        packet: QueuedPacket,
+        (bytes, segment): (&mut [u8], Option<u16>),
+        verdict: Verdict,
+    ) {
+        let is_changed = segment.is_some_and(|segment| lower_mss(bytes, segment));
+        let bytes = is_changed.then_some(&*bytes);
+        warn_of(self.queues.give_as(packet.queue, packet.id, verdict, bytes));
+    }
+
+    /// The leg that the SYN `packet` came by, and its profile.
+    fn entrance(&self, packet: QueuedPacket) -> Option<(LegId, usize)> {
+        let entrance = usize::from(packet.queue) / self.workers;
+        self.entrances.get(entrance).copied()
+    }
+
     /// Why a SYN is to pass unsplit, by the counter of the reason.
     fn refusal<'a>(
         &self,
@@ -101,7 +121,10 @@ impl Worker {
             let packet = QueuedPacket::of(&waiting);
             // Of what local senders leave to their network card the kernel has made the checksum for the queue.
             match Syn::parse_forwarded(waiting.packet) {
-                Some(syn) => self.on_syn(packet, &syn),
+                Some(syn) => {
+                    let bytes = Box::from(waiting.packet);
+                    self.on_syn(packet, &syn, bytes);
+                }
                 None => syn_queue.give(packet, Verdict::Pass),
             }
         }
@@ -136,7 +159,7 @@ impl Worker {
         }
     }
 
-    fn on_syn(&mut self, packet: QueuedPacket, syn: &Syn) {
+    fn on_syn(&mut self, packet: QueuedPacket, syn: &Syn, mut bytes: Box<[u8]>) {
         let (deliver, tracked) = (self.deliver(), self.tracks_dials());
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
@@ -145,6 +168,9 @@ impl Worker {
             SynStatus::New => {}
             SynStatus::Held(others) => {
                 self.counters.repeated.one();
+                if let Some(held) = syn_queue.table.held_between(&syn.ends) {
+                    held.bytes = bytes;
+                }
                 let others = others.into_iter().flatten();
                 return others.for_each(|other| syn_queue.give(other, Verdict::Drop));
             }
@@ -155,7 +181,8 @@ impl Worker {
             SynStatus::Looped => {
                 // The listener has answered the first SYN. That answer was lost, or is on its way.
                 self.counters.repeated.one();
-                return syn_queue.give(packet, deliver);
+                let segment = syn_queue.table.segment(&syn.ends);
+                return syn_queue.give_bounded(packet, (&mut bytes, segment), deliver);
             }
             SynStatus::Lost => return self.on_lost(packet, syn),
         }
@@ -176,20 +203,23 @@ impl Worker {
         if syn_queue.handshake == Handshake::Early || syn_queue.table.wants_proof(&syn.ends) {
             self.counters.early.one();
             let now = timer::now();
-            let said = (syn.seq, syn.service.fragments);
+            let said = LetIn {
+                seq: syn.seq,
+                fragments: syn.service.fragments,
+                segment: None,
+            };
             syn_queue.table.let_in((syn.ends, packet), said, None, now);
             return syn_queue.give(packet, deliver);
         }
-        self.dial_for(packet, syn);
+        self.dial_for(packet, syn, bytes);
     }
 
     /// Holds a SYN and dials for it.
-    fn dial_for(&mut self, packet: QueuedPacket, syn: &Syn) {
+    fn dial_for(&mut self, packet: QueuedPacket, syn: &Syn, bytes: Box<[u8]>) {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let entrance = usize::from(packet.queue) / syn_queue.workers;
-        let Some(&(leg, profile)) = syn_queue.entrances.get(entrance) else {
+        let Some((leg, profile)) = syn_queue.entrance(packet) else {
             return syn_queue.give(packet, Verdict::Pass);
         };
         let leg = &self.settings.legs.of(profile)[leg.other() as usize];
@@ -199,7 +229,7 @@ impl Worker {
             .keep(syn_queue.table.far_sockets() + 1, &self.epoll);
         let tracked = self.tracks_dials();
         match reserved.and_then(|()| dial(leg, syn.ends, syn.service, tracked)) {
-            Ok(dialled) => self.on_dial(packet, syn, dialled),
+            Ok(dialled) => self.on_dial(packet, (syn, bytes), dialled),
             Err(error) => {
                 let verdict = self.on_failure(syn.ends, &error);
                 self.give(packet, verdict);
@@ -220,7 +250,7 @@ impl Worker {
         Verdict::PassMarked(mark)
     }
 
-    fn on_dial(&mut self, packet: QueuedPacket, syn: &Syn, dialled: Dialled) {
+    fn on_dial(&mut self, packet: QueuedPacket, (syn, bytes): (&Syn, Box<[u8]>), dialled: Dialled) {
         self.counters.held.one();
         if dialled.other_port {
             self.counters.other_port.one();
@@ -242,6 +272,7 @@ impl Worker {
             later: false,
             spare: None,
             fragments: syn.service.fragments,
+            bytes,
             guard: FlowGuard::new(&self.shared),
         };
         let index = syn_queue.table.hold(held);
@@ -314,9 +345,17 @@ impl Worker {
             self.counters.syn_cookies.one();
             return self.release(index, Verdict::Pass);
         }
-        let Some(held) = syn_queue.table.release(index) else {
+        let Some(mut held) = syn_queue.table.release(index) else {
             return;
         };
+        let usual = syn_queue.entrance(held.packet).and_then(|(leg, profile)| {
+            let far = &self.settings.legs.of(profile)[leg.other() as usize];
+            far.leg.mss
+        });
+        let segment = tcp::largest_segment(&held.far)
+            .ok()
+            // The key `mss` of that leg concerns no other.
+            .filter(|segment| Some(u64::from(*segment)) != usual.map(|mss| mss.0));
         // Its connection waits for the client, whose SYN goes on.
         let far = Some(AcceptedFar {
             socket: held.far,
@@ -324,13 +363,17 @@ impl Worker {
             guard: held.guard,
         });
         let now = timer::now();
-        let said = (held.seq, held.fragments);
+        let said = LetIn {
+            seq: held.seq,
+            fragments: held.fragments,
+            segment,
+        };
         let (packet, other) = match held.spare {
             Some(spare) => (spare, Some(held.packet)),
             None => (held.packet, None),
         };
         syn_queue.table.let_in((held.ends, packet), said, far, now);
-        syn_queue.give(packet, deliver);
+        syn_queue.give_bounded(packet, (&mut held.bytes, segment), deliver);
         if let Some(other) = other {
             syn_queue.give(other, Verdict::Drop);
         }
