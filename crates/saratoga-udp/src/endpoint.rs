@@ -8,6 +8,7 @@ use crate::session::{Session, Work};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_saratoga::{HoleEnd, receiver, sender};
+use bentpipe_saratoga_files::network;
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::{RECEIVE, Udp, path_mtu};
@@ -15,7 +16,7 @@ use bentpipe_wire::saratoga::{Frame, Metadata, Request, Width};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The properties of the path to the peers.
 #[derive(Clone, Copy, Debug)]
@@ -194,24 +195,30 @@ impl Endpoint {
         }
     }
 
-    /// Divides the rate evenly among the sessions that send. Those whose peer is silent, perhaps for ever, get a small
-    /// part together, as long as others can use the rest.
+    /// Divides the rate evenly among the peers that are sent to, and the part of each among its sessions: who asks for much
+    /// at once takes nothing from others. Sessions whose peer is silent, perhaps for ever, get a small part together, as
+    /// long as others can use the rest.
     fn share(&mut self, now: Instant) {
-        let mut counts = [0u32; 2];
-        for session in self.sessions.values() {
+        // Of each peer, the sessions that are heard, and those that are quiet.
+        let mut counts: BTreeMap<IpAddr, [u32; 2]> = BTreeMap::new();
+        for (key, session) in &self.sessions {
             if let Work::Sending(_) = session.work {
-                counts[usize::from(session.is_quiet(now))] += 1;
+                let of_peer = counts.entry(network(key.0)).or_default();
+                of_peer[usize::from(session.is_quiet(now))] += 1;
             }
         }
-        let parts = match counts {
+        let peers = [0, 1].map(|quiet| counts.values().filter(|own| own[quiet] > 0).count());
+        let parts = match peers {
             [_, 0] => [1.0, 0.0],
             [0, _] => [0.0, 1.0],
             _ => [1.0 - FOR_THE_QUIET, FOR_THE_QUIET],
         };
-        for session in self.sessions.values_mut() {
+        for (key, session) in &mut self.sessions {
             let quiet = usize::from(session.is_quiet(now));
-            if let Work::Sending(outgoing) = &mut session.work {
-                let part = parts[quiet] / f64::from(counts[quiet]);
+            if let Work::Sending(outgoing) = &mut session.work
+                && let Some(own) = counts.get(&network(key.0))
+            {
+                let part = parts[quiet] / peers[quiet] as f64 / f64::from(own[quiet]);
                 outgoing.sender.set_rate(self.link.rate.scaled(part));
             }
         }

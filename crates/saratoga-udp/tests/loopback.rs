@@ -15,9 +15,10 @@ use std::fs::Permissions;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::peer::{Peer, request};
+use support::peer::{Peer, request, status};
 use support::{
     LINK, Served, client, code, config, content, get, give, names, put, run, run_with, slow, take,
 };
@@ -330,6 +331,48 @@ fn who_is_quiet_has_no_share_of_the_rate_for_long() {
     // 2.1 s at the whole rate, and 4.1 at half of it.
     let took = began.elapsed();
     assert!(took < Duration::from_millis(3500), "{took:?}");
+}
+
+/// Who asks for many files at once has no more of the rate than who asks for one.
+#[test]
+fn the_rate_is_shared_by_who_asks_and_not_by_what_is_asked_for() {
+    let served = Served::new(serve::ServerConfig {
+        link: Link {
+            rate: Rate::from_bits_per_sec(8_000_000),
+            ..LINK
+        },
+        ..config()
+    });
+    std::fs::write(served.file("large"), content(20_000_000)).unwrap();
+    std::fs::write(served.file("a"), content(200_000)).unwrap();
+    let mut many = Peer::new("127.0.0.2:0", served.address);
+    many.send(&request(1, RequestKind::Get, "large"));
+    many.prove(1);
+    for session in 2..=16 {
+        many.send(&request(session, RequestKind::Get, "large"));
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let received = std::thread::spawn({
+        let over = Arc::clone(&over);
+        move || {
+            let before = many.received;
+            while !over.load(Ordering::Relaxed) {
+                if let Some(Frame::Data(data)) = many.hear()
+                    && data.status_wanted
+                {
+                    let end = data.offset as u64 + u64::from(data.len);
+                    many.send(&status(data.session, Code::OK, data.timestamp, end));
+                }
+            }
+            many.received - before
+        }
+    });
+    let here = tempfile::tempdir().unwrap();
+    run(&served, get("a", here.path())).unwrap();
+    over.store(true, Ordering::Relaxed);
+    let received = received.join().unwrap();
+    // As much as the file where both have the same, and sixteen times as much where each session has.
+    assert!(received < 1_000_000, "{received}");
 }
 
 /// 221 to 255 octets, also of letters that take two: the names of the hidden files are shorter.
