@@ -1,5 +1,6 @@
 //! Beacons: announces this server on the local link, and finds others there.
 
+use crate::endpoint::nonce;
 use crate::reachability::Refusals;
 use crate::seal::{DOUBT, Seal, Side};
 use crate::{Error, Key};
@@ -24,9 +25,16 @@ const LONGEST: usize = 1_500;
 /// Beacons of one socket in a row at most.
 const RECEIVES: usize = 64;
 
-/// What a server that takes `rate` and has `room` says of itself. The frame has no place for the rate: ours
-/// stands at the end of the name, which has no fixed form.
-pub(crate) fn of(name: &str, rate: Rate, receives: bool, room: Option<u64>) -> Beacon {
+/// What a server that takes `rate` and has `room` says of itself; to who has asked, with the Id of the question. The frame
+/// has no place for either: they stand at the end of the name, which has no fixed form.
+pub(crate) fn of(
+    name: &str,
+    rate: Rate,
+    asked: Option<u32>,
+    receives: bool,
+    room: Option<u64>,
+) -> Beacon {
+    let asked = asked.map(|id| format!("{} ", asked_word(id)));
     Beacon {
         capabilities: Capabilities {
             width: Width::Bits64,
@@ -40,12 +48,26 @@ pub(crate) fn of(name: &str, rate: Rate, receives: bool, room: Option<u64>) -> B
             udp_lite: false,
         },
         free: room.map(|room| FreeSpace::of(Bytes(room))),
-        name: format!("{name} {RATE}{rate}").trim_start().to_owned(),
+        name: format!("{name} {}{RATE}{rate}", asked.unwrap_or_default())
+            .trim_start()
+            .to_owned(),
     }
 }
 
 /// The text before the rate in a beacon's name.
 const RATE: &str = "rate=";
+
+/// The word that says which question a beacon answers.
+fn asked_word(id: u32) -> String {
+    format!("asked={id:08x}")
+}
+
+/// Whether `beacon` answers the question `id`. Whoever does not see the question cannot know its Id.
+fn answers(beacon: &Beacon, id: u32) -> bool {
+    let (front, _) = name_and_rate(beacon);
+    let last = front.rsplit(' ').next();
+    last.is_some_and(|last| last == asked_word(id))
+}
 
 /// The name of a peer, and the rate that it takes if it says so.
 pub fn name_and_rate(beacon: &Beacon) -> (&str, Option<Rate>) {
@@ -69,7 +91,8 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
     let udp = Udp::bind(SocketAddr::new(own, 0)).map_err(Error::socket("open a UDP port"))?;
     udp.connect(address)
         .map_err(Error::socket("find a way to the server"))?;
-    let session = std::process::id();
+    // Drawn at random: beacons count only with it, for anybody can forge the server's address.
+    let session = nonce();
     let mut request = Request {
         capabilities: Capabilities::default(),
         session,
@@ -111,7 +134,9 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
                 None => Some(datagram),
             };
             match Frame::parse(opened.unwrap_or(datagram)) {
-                Ok((Frame::Beacon(beacon), _)) if opened.is_some() => {
+                Ok((Frame::Beacon(beacon), _))
+                    if opened.is_some() && answers(&beacon, session) =>
+                {
                     return name_and_rate(&beacon).1.ok_or(Error::NoRate);
                 }
                 Ok((Frame::Status(status), _)) if status.session == session => {
@@ -309,7 +334,7 @@ mod tests {
     fn datagram(name: String) -> Vec<u8> {
         let mut datagram = Vec::new();
         let rate = Rate::from_bits_per_sec(8_000_000);
-        let beacon = Frame::Beacon(of(&name, rate, true, None));
+        let beacon = Frame::Beacon(of(&name, rate, None, true, None));
         beacon.emit(&mut datagram).expect("it can be written");
         datagram
     }

@@ -153,7 +153,7 @@ impl Server {
                 .as_ref()
                 .is_some_and(|beacon_sender| beacon_sender.is_due(now))
             {
-                let beacon = self.beacon();
+                let beacon = self.beacon(None);
                 if let Some(beacon_sender) = &mut self.beacon_sender {
                     beacon_sender.call(beacon, now);
                 }
@@ -167,11 +167,11 @@ impl Server {
         Ok(())
     }
 
-    /// The server's own beacon.
-    pub(super) fn beacon(&self) -> Beacon {
+    /// The server's own beacon; to who has `asked` for it, with the Id of the question.
+    pub(super) fn beacon(&self, asked: Option<u32>) -> Beacon {
         let room = self.tree.room().ok();
         let name = self.config.name.as_deref().unwrap_or_default();
-        beacon::of(name, self.config.link.rate, self.config.put, room)
+        beacon::of(name, self.config.link.rate, asked, self.config.put, room)
     }
 
     /// Who took something may have missed that it is deleted here.

@@ -252,12 +252,8 @@ fn what_is_said_without_a_seal_before_the_server_answers_is_not_believed() {
             Code::CANNOT_SEND,
             Code::NOT_FOUND,
         ];
-        let beacon = Frame::Beacon(Beacon {
-            capabilities: Capabilities::default(),
-            free: None,
-            name: "rate=9Gbit/s".to_owned(),
-        });
         let refusals = codes.map(|code| status(session, code, None, 0));
+        let beacon = beacon_of(&format!("asked={session:08x} rate=9Gbit/s"));
         refusals.into_iter().chain([beacon]).collect()
     }
     let key = key("0123456789abcdef");
@@ -298,6 +294,41 @@ fn what_is_said_without_a_seal_before_the_server_answers_is_not_believed() {
     assert!(std::fs::read(here.path().join("got")).unwrap() == content(10_000));
     assert_eq!(served.count(), 0);
     assert!(between.end().datagrams > 20);
+}
+
+fn beacon_of(name: &str) -> Frame {
+    Frame::Beacon(Beacon {
+        capabilities: Capabilities::default(),
+        free: None,
+        name: name.to_owned(),
+    })
+}
+
+/// Without a key, too: who forges the server's address, and does not see what it is asked, neither sets the rate at which
+/// a client sends nor has it give up.
+#[test]
+fn a_rate_is_believed_only_of_who_has_heard_the_question() {
+    fn forged(_: u32) -> Vec<Frame> {
+        let guess = std::process::id();
+        let names = [
+            "rate=1kbit/s".to_owned(),
+            "asked=00000000 rate=40Gbit/s".to_owned(),
+            format!("asked={guess:08x} rate=1kbit/s"),
+        ];
+        let beacons = names.iter().map(|name| beacon_of(name));
+        let refusals = [0, guess].map(|session| status(session, Code::DENIED, None, 0));
+        beacons.chain(refusals).collect()
+    }
+    let served = Served::new(config());
+    let between = Between::new(
+        served.address,
+        Mischief::Lies {
+            answers: forged,
+            lies: |_| Vec::new(),
+        },
+    );
+    let rate = beacon::ask_rate(between.address, None, Duration::from_secs(20)).unwrap();
+    assert_eq!(rate, LINK.rate);
 }
 
 /// What a server says to somebody who plays a session again ends that session neither there nor at its client.

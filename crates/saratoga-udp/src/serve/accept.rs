@@ -240,7 +240,7 @@ impl Server {
         }
         if request.kind == RequestKind::None {
             // Who asks for nothing wants to know whom it has before it.
-            let mut beacon = self.beacon();
+            let mut beacon = self.beacon(Some(request.session));
             if seal.is_some() {
                 // The bit that says so is one of those of its width.
                 beacon.free = None;
