@@ -104,6 +104,31 @@ fn names_do_not_write_the_log() {
     );
 }
 
+/// It can be looked into, and is empty: neither side is left to think that there is nothing to get.
+#[test]
+fn a_directory_that_was_removed_is_told_on_both_sides() {
+    let place = tempfile::tempdir().unwrap();
+    let there = place.path().join("there");
+    std::fs::create_dir(&there).unwrap();
+    std::fs::write(place.path().join("a"), "content").unwrap();
+    let server = Server::start("", &there, &["--allow", "put,delete"]);
+    std::fs::remove_dir(&there).unwrap();
+    // One made in its place is another.
+    std::fs::create_dir(&there).unwrap();
+    for arguments in [["ls", "."], ["get", "a"], ["put", "a"], ["rm", "a"]] {
+        let [command, path] = arguments;
+        let mut asked = shell("");
+        asked.current_dir(place.path());
+        asked.args(["saratoga", command, &server.address, path]);
+        let asked = asked.output().unwrap();
+        let answer = assert_code(&asked, 1);
+        assert!(answer.contains("the log of the peer says more"), "{answer}");
+    }
+    let said = server.end();
+    let told = said.matches("it was removed; make it again").count();
+    assert_eq!(told, 4, "{said}");
+}
+
 /// It would replace what is there by nothing.
 #[test]
 fn what_nobody_can_write_is_not_put() {

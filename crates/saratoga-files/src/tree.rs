@@ -38,6 +38,8 @@ pub struct Tree(Arc<Root>);
 #[derive(Debug)]
 struct Root {
     fd: OwnedFd,
+    /// Where it was opened, for messages.
+    path: String,
     /// Directories in it whose names are on the disk.
     lasting: Mutex<BTreeSet<String>>,
     reservations: Reservations,
@@ -59,6 +61,7 @@ impl Tree {
             .map(|fd| {
                 Self(Arc::new(Root {
                     fd,
+                    path: path.display().to_string(),
                     lasting: Mutex::default(),
                     reservations: Reservations::default(),
                     placed: Mutex::default(),
@@ -72,6 +75,19 @@ impl Tree {
     /// The directory itself.
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
+    }
+
+    /// That the directory is still there. One that was removed can be looked into, and has nothing in it.
+    ///
+    /// # Errors
+    /// One that was removed; what the kernel says.
+    pub fn is_there(&self) -> Result<(), Error> {
+        let found = match rustix::fs::fstat(self.root()) {
+            Ok(stat) if stat.st_nlink > 0 => return Ok(()),
+            Ok(_) => io::Error::other("it was removed; make it again, and start the server again"),
+            Err(errno) => errno.into(),
+        };
+        Err(Error::file("serve", &*self.0.path)(found))
     }
 
     fn lasting(&self) -> MutexGuard<'_, BTreeSet<String>> {

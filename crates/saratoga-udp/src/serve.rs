@@ -232,6 +232,7 @@ impl Server {
         seal: Option<Seal>,
         validation: PeerValidation,
     ) -> Result<(), Error> {
+        self.tree.is_there()?;
         self.has_room(from)?;
         let path = path::normal(&request.path)?;
         let (file, was) = self.tree.file(&path)?;
@@ -300,6 +301,7 @@ impl Server {
         seal: Option<Seal>,
         validation: PeerValidation,
     ) -> Result<(), Error> {
+        self.tree.is_there()?;
         self.has_room(from)?;
         let path = path::normal(&request.path)?;
         let listed = path.clone();
@@ -343,6 +345,7 @@ impl Server {
         seal: Option<Seal>,
         validation: PeerValidation,
     ) -> Result<(), Error> {
+        self.tree.is_there()?;
         let path = &*path::normal(path)?;
         self.has_room(key.0)?;
         self.supersede(key, path, validation);
@@ -374,6 +377,7 @@ impl Server {
         key: Key,
         seal: Option<&Seal>,
     ) -> Result<(), Error> {
+        self.tree.is_there()?;
         let path = path::normal(&request.path)?;
         let busy = |session: &Session| session.path == path && !session.is_verified();
         let code = if self.endpoint.sessions.values().any(busy) {
