@@ -120,8 +120,8 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
             refused_by.or_else(sent).map_err(Error::socket("send"))?;
         }
         while timer::now() < end {
-            let received = refused_by.or_else(udp.receive(&mut buffer));
-            let Some(received) = received.map_err(Error::socket("receive"))?.flatten() else {
+            let received = refused_by.received(udp.receive(&mut buffer));
+            let Some(received) = received.map_err(Error::socket("receive"))? else {
                 break;
             };
             if received.from.ip().to_canonical() != address.ip().to_canonical() {
@@ -295,11 +295,13 @@ pub fn listen(time: Duration) -> Result<BTreeMap<String, Beacon>, Error> {
 fn hear(sockets: &[Udp], end: Instant) -> Result<BTreeMap<String, Beacon>, Error> {
     let mut heard = BTreeMap::new();
     let mut buffer = vec![0; RECEIVE];
+    let mut refusals = Refusals::default();
     while timer::now() < end {
         let mut more = false;
         for udp in sockets {
             for _ in 0..RECEIVES {
-                let received = udp.receive(&mut buffer).map_err(Error::socket("receive"))?;
+                let received = refusals.received(udp.receive(&mut buffer));
+                let received = received.map_err(Error::socket("receive"))?;
                 more |= received.is_some();
                 let Some(received) = received else {
                     break;

@@ -257,8 +257,8 @@ impl Endpoint {
     fn receive(&mut self, turn: &mut Turn) -> Result<bool, Error> {
         for _ in 0..RECEIVES {
             let received = self.udp.receive(&mut self.buffer);
-            let received = self.batch.refusals.or_else(received);
-            let Some(received) = received.map_err(Error::socket("receive"))?.flatten() else {
+            let received = self.batch.refusals.received(received);
+            let Some(received) = received.map_err(Error::socket("receive"))? else {
                 return Ok(false);
             };
             self.heard = true;
