@@ -212,13 +212,31 @@ impl BeaconSender {
             for (udp, to) in &self.local_addresses {
                 for (link, _) in &links {
                     // One that is down, or without that family, is no reason not to serve.
-                    let _ = udp
-                        .send_groups_by(*link)
-                        .and_then(|()| udp.send(&datagram, datagram.len(), *to));
+                    let _ = has_source(*to, *link).and_then(|has_source| {
+                        if !has_source {
+                            return Ok(());
+                        }
+                        udp.send_groups_by(*link)?;
+                        udp.send(&datagram, datagram.len(), *to)
+                    });
                 }
             }
         }
     }
+}
+
+/// Whether what goes to the group `to` by interface number `link` has an address that it comes from. Without an IPv4
+/// address the kernel sends it from 0.0.0.0, at which nobody is reached.
+fn has_source(to: SocketAddr, link: u32) -> std::io::Result<bool> {
+    let any = match to {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => return Ok(true),
+    };
+    // Sends nothing: a connected datagram socket has a source address, and no more.
+    let udp = Udp::bind(SocketAddr::new(any, 0))?;
+    udp.send_groups_by(link)?;
+    udp.connect(to)?;
+    Ok(!udp.local_address()?.ip().is_unspecified())
 }
 
 /// Sockets that hear `group` on every link that carries it. IPv6 wants one for each link: its groups are of
@@ -308,6 +326,8 @@ fn hear(sockets: &[Udp], end: Instant) -> Result<BTreeMap<String, Beacon>, Error
                 };
                 for datagram in buffer[..received.len].chunks(received.segment) {
                     if datagram.len() <= LONGEST
+                        // A host without an address is reached nowhere.
+                        && !received.from.ip().is_unspecified()
                         && let Ok((Frame::Beacon(beacon), _)) = Frame::parse(datagram)
                         && heard.len() < MOST_PEERS
                     {
