@@ -168,7 +168,8 @@ impl Default for Limits {
             half_open: 4096,
             idle: None,
             stalled: Duration::from_secs(180),
-            keepalive: Duration::from_secs(600),
+            // Probes of the ends do not cross, and load balancers of clouds forget a connection after 240 s (Azure) or 350 s (AWS).
+            keepalive: Duration::from_secs(180),
             descriptors: None,
             buffered: None,
             client_buffered: None,

@@ -268,6 +268,12 @@ fn a_leg_that_no_policy_chooses_is_doubtful() {
 }
 
 #[test]
+fn idle_connections_are_probed_before_others_forget_them() {
+    // Azure's load balancers; others wait longer.
+    assert!(Limits::default().keepalive < Duration::from_secs(240));
+}
+
+#[test]
 fn an_empty_file_is_the_default() {
     assert_eq!(Config::parse("gw.toml", "").unwrap(), Config::default());
 }
