@@ -4,12 +4,15 @@
 
 mod support;
 
+use bentpipe_base::Seq;
 use bentpipe_gateway::{Handshake, Snapshot};
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::need;
-use std::net::SocketAddr;
+use bentpipe_os::netlink::{Prefix, Route};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use support::{HANDSHAKES, Ip, Stage, converse, eventually, exchange, flood};
+use support::{HANDSHAKES, Ip, Listener, Stage, converse, eventually, exchange, flood};
 
 /// SYN cookies that the gateway's kernel has sent.
 fn cookies(stage: &Stage) -> u64 {
@@ -122,17 +125,66 @@ fn forged_syns_do_not_stay_at_the_server() {
     assert!((1..=64).contains(&most), "{most} connections");
     eventually("their end", || standing(&stage) == 0);
     assert!(begun.elapsed() < Duration::from_secs(10));
+    // Where nobody accepts, others hear so all the same.
+    let closed = SocketAddr::new(Ip::V6.server(), 9);
+    let refused = stage.try_connect(closed).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     // From now on clients prove first that they are there.
     flood::send(&stage, 2000..4000, listener.address());
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(standing(&stage), 0);
     let mut client = stage.connect(listener.address());
-    let from = client.local_addr().unwrap();
-    // Those that were reset wait in the server's queue.
-    let mut server = std::iter::repeat_with(|| listener.accept())
-        .find(|server| server.peer_addr().is_ok_and(|peer| peer == from))
-        .unwrap();
+    let mut server = from_client(&listener, &client);
     converse(&mut client, &mut server);
+}
+
+/// One host that leaves many SYNs pending has not all of its prefix's share, nor do many prefixes have all of a destination's.
+#[test]
+fn who_has_little_pending_is_split_beside_who_has_much() {
+    need!(Root, Tproxy);
+    for same_prefix in [true, false] {
+        let stage = Stage::new();
+        let gateway = stage.split_after(Handshake::EndToEnd);
+        let listener = stage.listen(Ip::V4);
+        let rules = "table ip silent { chain input { type filter hook input priority 0;
+           tcp dport 9 drop
+         } }";
+        let silence = || bentpipe_os::nft::apply(&rules.replace("} }", "}\n}")).unwrap();
+        stage.server.run(silence).unwrap();
+        let forged = Prefix::new("10.88.0.0".parse().unwrap(), 16).unwrap();
+        let back = Route::via(forged, Ip::V4.client());
+        stage.gateway.netlink().unwrap().add_route(&back).unwrap();
+        let to = if same_prefix {
+            SocketAddr::new(Ip::V4.server(), 9)
+        } else {
+            listener.address()
+        };
+        for number in 0..200 {
+            let from = if same_prefix {
+                SocketAddr::from(([10, 77, 1, 3], 2000 + number))
+            } else {
+                SocketAddr::from(([10, 88, number as u8, 1], 2000))
+            };
+            flood::forge(&stage.client, from, to, Seq(number.into()));
+        }
+        eventually("all of them", || accounted(&gateway.meter.read()) >= 200);
+        for _ in 0..5 {
+            let before = gateway.meter.read().accepted;
+            let mut client = stage.connect(listener.address());
+            let mut server = from_client(&listener, &client);
+            converse(&mut client, &mut server);
+            let counters = gateway.meter.read();
+            assert_eq!(counters.accepted, before + 1, "{counters:?}");
+        }
+    }
+}
+
+/// The server's end of the connection of `client`: those of forged SYNs, which were reset, wait in its queue too.
+fn from_client(listener: &Listener, client: &TcpStream) -> TcpStream {
+    let from = client.local_addr().unwrap();
+    std::iter::repeat_with(|| listener.accept())
+        .find(|server| server.peer_addr().is_ok_and(|peer| peer == from))
+        .unwrap()
 }
 
 /// What became of SYNs, by the workers' word.

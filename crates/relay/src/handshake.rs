@@ -10,8 +10,8 @@
 //!
 //! A SYN may be forged, so there are three defences. The number of half-open connections is bounded, and a source
 //! prefix and a destination each have a share of it ([`Quotas`]). No listener gets more SYNs than it answers without
-//! SYN cookies ([`SynBacklogLimit`]). And when many connections are not confirmed by their clients, further SYNs are
-//! answered early: a forger cannot confirm, so that the far side is never dialled for it.
+//! SYN cookies ([`SynBacklogLimit`]). And when many connections are not confirmed by their clients, further SYNs to
+//! destinations that accept are answered early: a forger cannot confirm, so that the far side is never dialled for it.
 
 mod descriptor_reserve;
 mod quotas;
@@ -19,7 +19,7 @@ mod syn_backlog_limit;
 mod table;
 
 pub use descriptor_reserve::DescriptorReserve;
-pub(crate) use quotas::Quotas;
+pub(crate) use quotas::{Quota, Quotas};
 pub(crate) use syn_backlog_limit::LONGEST as LONGEST_BACKLOG;
 pub use syn_backlog_limit::SynBacklogLimit;
 pub use table::HandshakeTable;

@@ -1,8 +1,10 @@
 //! Quotas of half-open connections, by source prefix and by destination.
 //!
 //! They work like a congestion window: each begins with little and earns more by every connection that its client
-//! confirms; a prefix whose connections are not confirmed in time loses half of what it has earned.
+//! confirms; a prefix whose connections are not confirmed in time loses half of what it has earned. Beyond that, a host with
+//! little pending has some of its prefix's all the same, so that nobody has all of it.
 
+use crate::memory_pressure::Client;
 use bentpipe_gateway_config::Ends;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,6 +20,15 @@ pub(crate) struct Quota {
     pub(crate) unconfirmed: usize,
     /// What it has earned by connections that clients confirmed.
     pub(crate) credit: usize,
+    /// How many were given up of late, unconfirmed.
+    pub(crate) abandoned: usize,
+}
+
+impl Quota {
+    /// Whether a destination has accepted of late: whoever is answered in its place has not been told what is not so.
+    pub(crate) fn is_known_to_accept(&self) -> bool {
+        self.unconfirmed > 0 || self.credit > 0 || self.abandoned > 0
+    }
 }
 
 /// What a confirmed connection earns: the share doubles with each round trip that uses it up.
@@ -30,6 +41,8 @@ const MOST: usize = 65_536;
 pub(crate) struct Quotas {
     prefixes: HashMap<IpAddr, Quota>,
     destinations: HashMap<SocketAddr, Quota>,
+    /// What is pending of each host.
+    hosts: HashMap<Client, usize>,
 }
 
 impl Quotas {
@@ -43,8 +56,15 @@ impl Quotas {
         )
     }
 
+    /// SYNs that are pending of the client of `ends`.
+    pub(crate) fn of_host(&self, (client, _): &Ends) -> usize {
+        let pending = self.hosts.get(&Client::of(client.ip()));
+        pending.copied().unwrap_or_default()
+    }
+
     /// Counts one more pending SYN.
     pub(crate) fn begin(&mut self, ends: &Ends) {
+        *self.hosts.entry(Client::of(ends.0.ip())).or_default() += 1;
         self.change(ends, |quota| quota.pending += 1);
     }
 
@@ -62,6 +82,12 @@ impl Quotas {
 
     /// Counts one pending SYN less.
     pub(crate) fn end(&mut self, ends: &Ends) {
+        if let Entry::Occupied(mut host) = self.hosts.entry(Client::of(ends.0.ip())) {
+            *host.get_mut() -= 1;
+            if *host.get() == 0 {
+                host.remove();
+            }
+        }
         self.change(ends, |quota| {
             quota.pending = quota.pending.saturating_sub(1);
         });
@@ -74,11 +100,17 @@ impl Quotas {
         });
     }
 
-    /// Halves the credit, because a client has not confirmed in time.
-    pub(crate) fn lose(&mut self, (client, _): &Ends) {
+    /// Counts that a client has not confirmed.
+    pub(crate) fn suspect(&mut self, ends: &Ends) {
+        self.change(ends, |quota| quota.abandoned += 1);
+    }
+
+    /// Halves the credit of a prefix, because a client has not confirmed in time.
+    pub(crate) fn lose(&mut self, ends: &Ends) {
+        self.suspect(ends);
         adjust(
             &mut self.prefixes,
-            prefix(client.ip()),
+            prefix(ends.0.ip()),
             |quota: &mut Quota| {
                 quota.credit /= 2;
             },
@@ -89,6 +121,7 @@ impl Quotas {
     pub(crate) fn age(&mut self) {
         let age = |quota: &mut Quota| {
             quota.credit -= quota.credit.div_ceil(16);
+            quota.abandoned -= quota.abandoned.div_ceil(6);
             *quota != Quota::default()
         };
         self.prefixes.retain(|_, quota| age(quota));
@@ -154,7 +187,7 @@ mod tests {
         assert_eq!((destination.pending, destination.unconfirmed), (3, 1));
         quotas.reset(&near[0]);
         near.iter().for_each(|ends| quotas.end(ends));
-        assert!(quotas.prefixes.is_empty() && quotas.destinations.is_empty());
+        assert!(quotas.are_empty() && quotas.hosts.is_empty());
         near.iter().for_each(|ends| quotas.earn(ends));
         quotas.lose(&near[0]);
         let (prefix, destination) = quotas.of(&near[1]);

@@ -1,6 +1,6 @@
 //! The table of one worker's pending handshakes: SYNs that are held, and SYNs that were let in and are not confirmed.
 
-use super::{Quotas, SynBacklogLimit};
+use super::{Quota, Quotas, SynBacklogLimit};
 use crate::deferred_slab::DeferredSlab;
 use crate::flow_guard::FlowGuard;
 use bentpipe_base::{Instant, Seq};
@@ -32,8 +32,11 @@ const UNCONFIRMED_FROM_ONE: usize = 64;
 const UNCONFIRMED_AT_ALL: usize = 256;
 /// When a SYN that was let in comes again so soon, it may have waited in the queue meanwhile.
 const PROMPT: Duration = Duration::from_millis(250);
-/// When so many were given up recently, new SYNs are answered early.
+/// When so many of a prefix, or to a destination, were given up recently, or so many at all, new SYNs are answered early.
 const SUSPECT: usize = 8;
+const SUSPECT_AT_ALL: usize = 64;
+/// What a host may have pending whatever others of its prefix have, and a prefix of a destination that is known to accept.
+const OWN: usize = 8;
 
 /// A packet in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,14 +242,23 @@ impl HandshakeTable {
     }
 
     /// Whether the limit `half_open` of all tables together leaves room for a SYN between `ends`. One prefix has at
-    /// most a quarter of it and one destination half; both begin with [`INITIAL`].
+    /// most a quarter of it and one destination half; both begin with [`INITIAL`], beyond which [`OWN`] remain.
     pub(crate) fn has_room(&self, ends: &Ends, half_open: usize) -> bool {
         let most = half_open.div_ceil(self.tables);
         let (prefix, destination) = self.quotas.of(ends);
-        let initial = INITIAL.div_ceil(self.tables);
+        let of_prefix = !self.is_beyond(prefix) || self.quotas.of_host(ends) < OWN;
+        let of_destination = !self.is_beyond(destination)
+            || destination.is_known_to_accept() && prefix.pending < OWN;
         self.places.len() + self.waiting < most
-            && prefix.pending < most.div_ceil(4).min(initial + prefix.credit)
-            && destination.pending < most.div_ceil(2).min(initial + destination.credit)
+            && prefix.pending < most.div_ceil(4)
+            && destination.pending < most.div_ceil(2)
+            && of_prefix
+            && of_destination
+    }
+
+    /// Whether all that it began with and has earned is pending.
+    fn is_beyond(&self, quota: Quota) -> bool {
+        quota.pending >= INITIAL.div_ceil(self.tables) + quota.credit
     }
 
     /// Whether the listeners answer one more SYN without a cookie.
@@ -254,14 +266,19 @@ impl HandshakeTable {
         self.places.len() + self.waiting < backlog.capacity
     }
 
-    /// Whether the client of `ends` must first prove that its address is not forged, by being answered early.
+    /// Whether the client of `ends` must first prove that its address is not forged, by being answered early. That protects a
+    /// server that accepts; of any other the client is to hear the truth.
     pub(crate) fn wants_proof(&self, ends: &Ends) -> bool {
         let of_each = |all: usize| all.div_ceil(self.tables);
         let (prefix, destination) = self.quotas.of(ends);
-        self.abandoned >= SUSPECT
-            || self.unconfirmed >= of_each(UNCONFIRMED_AT_ALL)
-            || prefix.unconfirmed >= of_each(UNCONFIRMED_FROM_ONE)
-            || destination.unconfirmed >= of_each(UNCONFIRMED_TO_ONE)
+        destination.is_known_to_accept()
+            && (prefix.abandoned >= SUSPECT
+                || destination.abandoned >= SUSPECT
+                || self.abandoned >= SUSPECT_AT_ALL
+                || self.unconfirmed >= of_each(UNCONFIRMED_AT_ALL)
+                || prefix.unconfirmed >= of_each(UNCONFIRMED_FROM_ONE)
+                || destination.unconfirmed >= of_each(UNCONFIRMED_TO_ONE)
+                || self.is_beyond(destination))
     }
 
     /// Holds a SYN; returns its number.
@@ -447,6 +464,9 @@ impl HandshakeTable {
             }
             if entry.waits {
                 self.abandoned += forged;
+                if !entry.dropped {
+                    self.quotas.suspect(ends);
+                }
                 self.waiting -= 1;
                 self.dropped -= usize::from(entry.dropped);
                 self.quotas.end(ends);
