@@ -74,9 +74,14 @@ fn the_first_policy_that_matches_decides() {
             converse(&mut client, &mut wanted.accept());
             assert_eq!(gateway.meter.read().accepted, before + 1);
         }
+        // Who is refused has no way round by an address whose answers go another way.
+        let refused = SocketAddr::new(Ip::V4.server(), 7000);
+        let elsewhere = SocketAddr::new(Ip::V4.nobody(), 5000);
+        support::flood::forge(&stage.client, elsewhere, refused, Seq(1));
+        eventually("a refusal", || passed(&gateway, "policy_refused") == 3);
         let counted = ["refused", "wanted", "other_way", "rest"]
             .map(|name| passed(&gateway, &format!("policy_{name}")));
-        assert_eq!(counted, [2, 2, 0, 2], "{handshake}");
+        assert_eq!(counted, [3, 2, 0, 2], "{handshake}");
         assert!(passed(&gateway, "unsplit_tcp") >= 10);
         assert_eq!(gateway.meter.read().direct, 0);
     }

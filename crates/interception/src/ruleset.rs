@@ -8,9 +8,10 @@
 //!   are missing and about to be made again: the other end has a connection of the same four numbers. Then it jumps
 //!   to `choose`.
 //! - `choose` selects the SYNs that are for the gateway: those that come by one leg's interface and leave by the
-//!   other's, and whose answers the routing table sends back by the leg that they came by.
+//!   other's.
 //! - `cross_0` and `cross_1`, one for each direction, hold the operator's policies, of which the first that matches
-//!   decides, and then the default. A SYN that is to be split gets a priority of ours, which tells its entrance (leg and
+//!   decides, and then the default. What would be split passes where the routing table sends its answers back by another leg than
+//!   it came by. A SYN that is to be split gets a priority of ours, which tells its entrance (leg and
 //!   profile) and its worker. It is not a mark, because a SYN that passes in the end keeps the operator's mark. Chain
 //!   `enter` remembers the priority ([`syn_entrance`]).
 //! - `admission`, to which `cross_N` jumps with what would be split, decides whether that is done at present, by the
@@ -410,11 +411,7 @@ chain by_kind {{
             let _ = writeln!(commands, "add rule {table} choose {rule}");
         }
         for (number, ingress) in self.ingresses.iter().enumerate() {
-            let (crosses, back) = (self.crosses(ingress.leg), self.set(ingress.leg));
-            let _ = writeln!(
-                commands,
-                "add rule {table} choose {crosses} fib saddr oifname != {back} counter name asymmetric goto note_passed"
-            );
+            let crosses = self.crosses(ingress.leg);
             let _ = writeln!(
                 commands,
                 "add rule {table} choose {crosses} goto cross_{number}"
@@ -453,25 +450,35 @@ chain by_kind {{
     fn rules(&self, leg: LegId, family: &str, ip: &str) -> Vec<String> {
         let interfaces = &self.interfaces[leg as usize];
         let mut rules = Vec::new();
-        if !self.queued {
-            // Where SYNs are queued, the worker itself reads all their options.
-            let foreign = |option| {
-                format!("tcp option {option} exists counter name foreign_options goto note_passed")
-            };
-            rules.extend(["mptcp", "19", "29"].map(foreign));
-        }
+        // The answers would come another way.
+        let asymmetric = format!(
+            "fib saddr oifname != {} counter name asymmetric goto note_passed",
+            self.set(leg)
+        );
         // A dial starts with a fresh hop count, so that a traceroute would see every server as the next hop.
         let hops = match family {
             "ipv4" => "ip ttl",
             _ => "ip6 hoplimit",
         };
         let few = format!("{hops} < {FEW_HOPS} counter name few_hops goto note_passed");
+        let mut unsplit = vec![asymmetric.clone()];
+        if !self.queued {
+            // Where SYNs are queued, the worker itself reads all their options.
+            let foreign = |option| {
+                format!("tcp option {option} exists counter name foreign_options goto note_passed")
+            };
+            unsplit.extend(["mptcp", "19", "29"].map(foreign));
+        }
+        unsplit.push(few);
         for policy in &self.policies {
             let Some(matches) = policy.matches(family == "ipv4", leg, interfaces) else {
                 continue;
             };
+            if policy.action == Action::Snoop {
+                rules.push(format!("{matches}{asymmetric}"));
+            }
             if policy.action == Action::Split {
-                rules.push(format!("{matches}{few}"));
+                rules.extend(unsplit.iter().map(|rule| format!("{matches}{rule}")));
                 rules.push(format!("{matches}jump admission"));
                 if self.queued {
                     rules.push(matches.clone() + &crowded::pass(ip, self.seed));
@@ -489,7 +496,7 @@ chain by_kind {{
                 policy.counter()
             ));
         }
-        rules.push(few);
+        rules.extend(unsplit);
         rules.push("jump admission".to_owned());
         if self.queued {
             rules.push(crowded::pass(ip, self.seed));
