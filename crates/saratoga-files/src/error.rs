@@ -202,6 +202,9 @@ impl Error {
             Failure::Peer(Code::CANNOT_SEND) => {
                 "the server has no room for a session more (--max-sessions), or on its disk beside what is on its way; try again later"
             }
+            Failure::Peer(Code::UNSPECIFIED) => {
+                "the log of the peer says more, such as that what arrived has another checksum than announced: then the file changed while it was sent, though its size and time are what they were"
+            }
             Failure::Peer(_) | Failure::Own(_) => "the log of the peer says more",
             Failure::Vain => {
                 "the path drops packets of that length too, or a firewall what is no question; where longer fragments are dropped, `--packet` says from the start how long they may be"

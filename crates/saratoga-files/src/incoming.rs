@@ -11,7 +11,7 @@ use crate::tree::is_gone;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
 use bentpipe_saratoga::sender::Failure;
-use bentpipe_wire::saratoga::{Code, Data, Frame};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Kind};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -156,7 +156,7 @@ impl Incoming {
     }
 
     /// Writes down how far it has come.
-    pub fn save(&mut self) {
+    fn save(&mut self) {
         self.write();
         if self.unwritten {
             return;
@@ -168,12 +168,27 @@ impl Incoming {
         }
     }
 
-    /// Ends without telling the peer; a later session resumes from the record.
+    /// Ends without telling the peer. A later session resumes from the record; of a stream, which comes once, nothing stays.
     pub fn let_go(&mut self) {
+        if self.is_stream() {
+            return self.discard();
+        }
         self.save();
         if let Some(sink) = &self.sink {
             sink.tidy();
         }
+    }
+
+    /// Throws away what has come.
+    fn discard(&mut self) {
+        if let Some(sink) = self.sink.take() {
+            sink.discard();
+        }
+    }
+
+    fn is_stream(&self) -> bool {
+        let metadata = self.receiver.metadata();
+        metadata.is_some_and(|metadata| metadata.kind == Kind::Stream)
     }
 
     fn take_events(&mut self) {
@@ -194,6 +209,11 @@ impl Incoming {
                 Event::Complete => self.complete(),
                 Event::Done => self.end = Some(Ok(())),
                 Event::Failed(failure) => {
+                    // The peer says that what it announced has changed: nobody can complete it.
+                    if failure == Failure::Peer(Code::IN_USE) && self.receiver.metadata().is_some()
+                    {
+                        self.discard();
+                    }
                     self.let_go();
                     self.end = Some(self.failed(failure));
                 }
@@ -295,12 +315,43 @@ impl Incoming {
         }
     }
 
+    /// That there is room for what is gathered of a stream, beside what is promised to others. Its length nobody knows, so
+    /// that nothing is promised to it.
+    fn has_room(&self) -> Result<(), Error> {
+        let (Some(sink), true) = (&self.sink, self.is_stream()) else {
+            return Ok(());
+        };
+        let Ok(room) = sink.room() else {
+            return Ok(());
+        };
+        let promised = match sink.reservations() {
+            Ok(Some((reservations, device))) => reservations.on(device),
+            _ => 0,
+        };
+        let room = room.saturating_sub(RESERVE).saturating_sub(promised);
+        let Gather { from, octets } = &self.gathered;
+        if octets.len() as u64 <= room {
+            return Ok(());
+        }
+        Err(Error::NoRoom {
+            path: self.path.clone(),
+            size: from.saturating_add(octets.len() as u64),
+            room,
+            place: sink.place(),
+        })
+    }
+
     /// Puts what is gathered into the sink.
     fn write(&mut self) {
-        let Gather { from, octets } = &mut self.gathered;
-        if octets.is_empty() {
+        if self.gathered.octets.is_empty() {
             return;
         }
+        if let Err(error) = self.has_room() {
+            self.gathered.octets.clear();
+            self.unwritten = true;
+            return self.fail(error);
+        }
+        let Gather { from, octets } = &mut self.gathered;
         Sum::follow(&mut self.sum, *from, octets);
         let written = self.sink.as_mut().map(|sink| sink.write(*from, octets));
         if let Some(reservation) = &mut self.reservation {
@@ -406,7 +457,7 @@ mod tests {
     use crate::tree::Tree;
     use bentpipe_base::Bytes;
     use bentpipe_saratoga::{HoleEnd, receiver};
-    use bentpipe_wire::saratoga::{Entry, Kind, Metadata, Width};
+    use bentpipe_wire::saratoga::{Entry, Metadata, Width};
 
     fn data(offset: u128) -> Data {
         Data {

@@ -221,8 +221,13 @@ impl Part {
     pub(crate) fn tidy(&self) {
         if self.file.metadata().is_ok_and(|about| about.len() == 0) {
             self.discard();
-            self.folder.unmake();
+            self.unmake();
         }
+    }
+
+    /// Removes the directories that were made for it and have nothing in them.
+    pub(crate) fn unmake(&self) {
+        self.folder.unmake();
     }
 
     /// Throws away what has arrived.

@@ -87,6 +87,14 @@ impl Sink {
         }
     }
 
+    /// Throws away what has come.
+    pub(crate) fn discard(&self) {
+        if let Self::Part(part) = self {
+            part.discard();
+            part.unmake();
+        }
+    }
+
     /// Octets that may still be written.
     pub(crate) fn room(&self) -> io::Result<u64> {
         match self {

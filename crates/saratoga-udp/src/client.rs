@@ -391,7 +391,7 @@ impl Client {
             match &mut session.work {
                 Work::Sending(outgoing) => outgoing.sender.abort(Code::TERMINATED),
                 Work::Receiving(incoming) if !incoming.is_verified() => {
-                    incoming.save();
+                    incoming.let_go();
                     incoming.receiver.refuse(Code::NO_LONGER_WANTED);
                 }
                 _ => {}

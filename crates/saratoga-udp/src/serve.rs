@@ -161,7 +161,7 @@ impl Server {
         }
         for session in self.endpoint.sessions.values_mut() {
             if let Work::Receiving(incoming) = &mut session.work {
-                incoming.save();
+                incoming.let_go();
             }
         }
         Ok(())

@@ -7,10 +7,12 @@ use bentpipe_base::Rate;
 use bentpipe_saratoga_udp::checksum::Algorithm;
 use bentpipe_saratoga_udp::{Client, Error, Link, LocalFolder, Tree, client, serve};
 use bentpipe_wire::saratoga::Code;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{
     LINK, Served, client, code, config, content, get, give, names, put, run, run_at, slow, take,
+    until,
 };
 
 /// A file that changes under the sender's hands must not arrive as a mixture.
@@ -32,12 +34,42 @@ fn a_file_that_changes_is_not_put_under_its_name() {
     let here = tempfile::tempdir().unwrap();
     assert_eq!(code(run(&served, get("a", here.path()))), Code::IN_USE);
     changer.join().unwrap();
-    assert!(!here.path().join("got").exists());
+    assert_eq!(names(here.path()), [""; 0], "nobody can complete it");
     run(&served, get("a", here.path())).unwrap();
     assert_eq!(
         std::fs::read(here.path().join("got")).unwrap(),
         content(2_999_999)
     );
+}
+
+/// Nor where it is put; and if its time tells nothing, its checksum does, and the words for that.
+#[test]
+fn a_file_that_changes_while_it_is_put_leaves_nothing_there() {
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("a");
+    for (hidden, words) in [
+        (false, "changed while it was sent"),
+        (true, "another checksum"),
+    ] {
+        std::fs::write(&local, content(3_000_000)).unwrap();
+        let (part, path) = (served.file(".a.saratoga-part"), local.clone());
+        let changer = std::thread::spawn(move || {
+            until(|| part.exists());
+            let file = std::fs::File::options().write(true).open(path).unwrap();
+            let modified = file.metadata().unwrap().modified().unwrap();
+            file.write_all_at(&[0; 1000], 2_999_000).unwrap();
+            let later = modified + Duration::from_secs(if hidden { 0 } else { 2 });
+            file.set_modified(later).unwrap();
+        });
+        let mut client = client();
+        client.link = slow();
+        let report = run_at(served.address, client, put(&local, "a"));
+        changer.join().unwrap();
+        let said = report.result.unwrap_err().to_string();
+        assert!(said.contains(words), "{said}");
+        until(|| served.count() == 0);
+    }
 }
 
 /// Two servers may have one directory: what the first says to be there is what it was sent, whoever has the name of its

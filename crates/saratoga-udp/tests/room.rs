@@ -5,7 +5,7 @@ mod support;
 
 use bentpipe_saratoga_udp::client::{Job, Target};
 use bentpipe_saratoga_udp::{Error, Tree};
-use bentpipe_wire::saratoga::Code;
+use bentpipe_wire::saratoga::{Code, Data, Entry, Frame, Kind, Metadata, Width};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
@@ -13,7 +13,7 @@ use rustix::mount::{
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
-use support::peer::{Peer, metadata};
+use support::peer::{Peer, metadata, octets};
 use support::{Served, client, code, config, content, give, names, put, run, run_with};
 
 /// A disk of 8 MiB that is nowhere but here.
@@ -123,4 +123,52 @@ fn who_has_shown_nothing_takes_no_room_from_others() {
     files(here.path());
     run(&served, put(&here.path().join("a"), "a")).unwrap();
     assert!(disk.path().join("a").exists());
+}
+
+/// What nobody can go on with takes no room when it is over, and leaves 1 MiB free until then, as all else does.
+#[test]
+fn a_stream_that_has_no_room_leaves_nothing() {
+    const LEN: usize = 1000;
+    bentpipe_os::need!(Root);
+    let disk = Disk::new();
+    let served = Served::of(disk.tree(), config());
+    let mut peer = Peer::new("127.0.0.9:0", served.address);
+    let entry = Entry {
+        width: Width::Bits32,
+        ..Entry::file("stream", 0)
+    };
+    peer.send(&Frame::Metadata(Metadata::new(7, Kind::Stream, entry)));
+    let (mut offset, mut code, mut least) = (0u32, Code::OK, u64::MAX);
+    while code == Code::OK && offset < 9 << 20 {
+        // As much as the socket of a server holds whose system gives it little.
+        for i in 0..64 {
+            let mut datagram = octets(&Frame::Data(Data {
+                session: 7,
+                width: Width::Bits32,
+                kind: Kind::Stream,
+                timestamp: None,
+                status_wanted: i == 63,
+                end: false,
+                offset: offset.into(),
+                len: LEN as u32,
+            }));
+            datagram.extend_from_slice(&[1; LEN]);
+            peer.socket.send_to(&datagram, served.address).unwrap();
+            offset += LEN as u32;
+        }
+        // What it says when all these have come, or none does any more.
+        while let Some(frame) = peer.hear() {
+            if let Frame::Status(status) = frame {
+                code = status.code;
+                if code != Code::OK || status.in_response_to >= offset.into() {
+                    break;
+                }
+            }
+        }
+        least = least.min(disk.tree().room().unwrap());
+    }
+    assert_eq!(code, Code::CANNOT_RECEIVE);
+    // What notes how far it has come takes a page or two.
+    assert!(least >= (1 << 20) - (16 << 10), "{least}");
+    support::until(|| names(&disk.path()).is_empty());
 }

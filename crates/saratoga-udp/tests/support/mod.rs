@@ -204,6 +204,15 @@ pub(crate) fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> Code {
     }
 }
 
+/// Waits until `done`; a busy host may take its time.
+pub(crate) fn until(done: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(std::time::Instant::now() < end, "it never was");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let listed = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<String> = listed
