@@ -100,7 +100,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
         let queue = match settings.queue {
             Discipline::DropTail(mut queue) => {
                 while let Some(waiting) = queue.pop(Instant::ZERO) {
-                    ring.wait(waiting.packet, waiting.len, waiting.since);
+                    ring.push(waiting.packet, waiting.len, waiting.since, None);
                 }
                 Waiters::Ring(queue.limit())
             }
@@ -136,7 +136,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
     }
 
     /// A packet of `len` bytes arrives; given back when the queue refuses it, and gone when a channel strikes it.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, packet: P, len: Bytes, now: Instant) -> Option<P> {
         self.advance(now);
         if !self.entrance.is_empty() && self.is_struck(len, now) {
@@ -145,20 +145,20 @@ impl<P: Send, O: Observer> Direction<P, O> {
         let Waiters::Ring(limit) = self.queue else {
             return self.queue_up(packet, len, now);
         };
-        let waiting = self.ring.waiting();
-        if !limit.admits(waiting, self.ring.waiting_bytes(), len) {
+        if !limit.admits(self.ring.waiting(), self.ring.waiting_bytes(), len) {
             self.way.refused(len, now);
             return Some(packet);
         }
-        if waiting > 0 || self.way.free > now || self.way.stopped() {
-            self.ring.wait(packet, len, now);
-        } else {
-            // The serialiser was idle: this packet begins now, not when the last one ended.
+        // Where packets wait, the serialiser is busy or stopped.
+        let idle = self.way.free <= now && !self.way.stopped();
+        let arrival = if idle {
+            // This packet begins now, not when the last one ended.
             self.way.free = now;
-            if let Some(arrival) = self.way.leave(len, now) {
-                self.ring.send(packet, len, arrival);
-            }
-        }
+            Some(self.way.leave(len, now)?)
+        } else {
+            None
+        };
+        self.ring.push(packet, len, now, arrival);
         None
     }
 
@@ -227,30 +227,33 @@ impl<P: Send, O: Observer> Direction<P, O> {
     #[inline]
     pub fn deliver_due(&mut self, now: Instant) -> Option<(Instant, P, Bytes)> {
         loop {
-            let due = self.deadline().filter(|due| *due <= now)?;
+            let due = self.due();
+            if due > now || due == Instant::MAX {
+                return None;
+            }
             if let Some(arrived) = self.deliver_sized(due) {
                 return Some(arrived);
             }
         }
     }
 
-    /// Whether a packet is on its way: then [`Self::deadline`] is when that arrives, and nothing that is
+    /// When [`Self::deliver`] or [`Self::advance`] has something to do next. While a packet is under way, nothing that is
     /// pushed changes it.
-    #[inline]
-    pub fn carries(&self) -> bool {
-        self.ring.arrival().is_some()
-    }
-
-    /// When [`Self::deliver`] or [`Self::advance`] has something to do next.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         match self.ring.arrival() {
-            // Transmissions that start before the first packet under way arrives are made up for at that time.
-            Some(arrival) => Some(arrival),
-            None if self.nobody_waits() || self.way.stopped() => None,
+            Instant::MAX if self.nobody_waits() || self.way.stopped() => None,
             // Nothing under way will arrive, so that the next departure is the next thing to do.
-            None => Some(self.way.free),
+            Instant::MAX => Some(self.way.free),
+            // Transmissions that start before the first packet under way arrives are made up for at that time.
+            arrival => Some(arrival),
         }
+    }
+
+    /// [`Self::deadline`]; [`Instant::MAX`] is never.
+    #[inline]
+    pub fn due(&self) -> Instant {
+        self.deadline().unwrap_or(Instant::MAX)
     }
 
     /// Changes the rate. What has begun to leave keeps its time of arrival; what waits in the
@@ -347,7 +350,8 @@ impl<P: Send, O: Observer> Direction<P, O> {
             let Some(waiting) = queue.pop(self.way.free) else {
                 return false;
             };
-            self.ring.wait(waiting.packet, waiting.len, waiting.since);
+            self.ring
+                .push(waiting.packet, waiting.len, waiting.since, None);
         }
         let way = &mut self.way;
         self.ring.begin(|len, since| way.leave(len, since))

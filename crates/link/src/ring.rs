@@ -61,20 +61,19 @@ impl<P> Ring<P> {
         self.begun - self.hollow
     }
 
-    /// A packet begins to wait at `since`.
+    /// A packet begins to wait at `since`. With an `arrival`, no earlier than any before it, it leaves at once instead,
+    /// which it may while nobody waits.
     #[inline]
-    pub(crate) fn wait(&mut self, packet: P, len: Bytes, since: Instant) {
-        self.waiting += len;
-        append(&mut self.slots, Slot::new(packet, len, since));
-    }
-
-    /// A packet leaves without waiting while nobody waits, to arrive at `arrival`: no earlier than
-    /// any before it.
-    #[inline]
-    pub(crate) fn send(&mut self, packet: P, len: Bytes, arrival: Instant) {
-        debug_assert_eq!(self.waiting(), 0);
-        self.begin_at(arrival);
-        append(&mut self.slots, Slot::new(packet, len, arrival));
+    pub(crate) fn push(&mut self, packet: P, len: Bytes, since: Instant, arrival: Option<Instant>) {
+        match arrival {
+            Some(arrival) => {
+                debug_assert_eq!(self.waiting(), 0);
+                self.begin_at(arrival);
+            }
+            None => self.waiting += len,
+        }
+        let slot = Slot::new(packet, len, arrival.unwrap_or(since));
+        append(&mut self.slots, slot);
     }
 
     /// The packet that has waited longest begins to leave. `settle` is told its length and since
@@ -118,10 +117,10 @@ impl<P> Ring<P> {
         }
     }
 
-    /// When the first packet under way arrives.
+    /// When the first packet under way arrives; [`Instant::MAX`] where none is under way.
     #[inline]
-    pub(crate) fn arrival(&self) -> Option<Instant> {
-        (self.arrival != Instant::MAX).then_some(self.arrival)
+    pub(crate) const fn arrival(&self) -> Instant {
+        self.arrival
     }
 
     /// Takes the first packet under way, if it arrives by `now`, with the time of its arrival and its length.

@@ -92,14 +92,22 @@ impl<O: Observer> Way<O> {
         if let (Some(bucket), Some(rate)) = (&mut self.bucket, self.rate) {
             self.free = sent.max(bucket.take(size, rate, start));
         }
-        let fate = self.channel.strike(size.bits(), sent);
-        if fate != Fate::Deliver {
-            self.lost(size, fate, start);
+        if !self.channel.is_empty() && self.is_struck(size, sent, start) {
             return None;
         }
         // A delay that has shrunk must not let a packet overtake another.
         self.latest = self.latest.max(sent.plus_nanos(self.delay));
         Some(self.latest)
+    }
+
+    /// Whether a channel strikes a packet of `size`, the first bit of which left at `start` and the last at `sent`.
+    #[inline(never)]
+    fn is_struck(&mut self, size: Bytes, sent: Instant, start: Instant) -> bool {
+        let fate = self.channel.strike(size.bits(), sent);
+        if fate != Fate::Deliver {
+            self.lost(size, fate, start);
+        }
+        fate != Fate::Deliver
     }
 
     /// The rate at which bits leave, as long as they may.

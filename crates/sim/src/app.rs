@@ -70,11 +70,9 @@ impl App for Application {
     #[inline]
     fn deadline(&self) -> Option<Instant> {
         match self {
-            Self::Bulk(app) => app.deadline(),
-            Self::Sink(app) => app.deadline(),
             Self::Requester(app) => app.deadline(),
-            Self::Responder(app) => app.deadline(),
             Self::OnOff(app) => app.deadline(),
+            Self::Bulk(_) | Self::Sink(_) | Self::Responder(_) => None,
         }
     }
 

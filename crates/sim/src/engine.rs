@@ -5,11 +5,11 @@
 //! lazy: where the deadline of an end moves to a later time, its old entry stays, the end is woken once in vain, and only
 //! then its entry moves.
 
-use crate::flow_endpoint::{ApplicationActed, FlowEndpoint};
+use crate::flow_endpoint::FlowEndpoint;
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::packet_slab::Handle;
-use crate::{Content, EndId, Observer, Packet, SimError};
+use crate::{EndId, Observer, Packet, SimError};
 use bentpipe_base::{Bytes, Instant, Machine, Output};
 use bentpipe_link::Length;
 use bentpipe_pep::{AnyPep, Side};
@@ -232,30 +232,15 @@ impl<O: Observer> Engine<O> {
 
     /// To be called after anything happened at an end: what leaves it sets out, and its flow is over where it was the last to
     /// be done. Returns when the end is due again.
-    #[inline]
+    #[inline(always)]
     fn drain(&mut self, id: EndId, now: Instant) -> Instant {
-        let (end, network) = (&mut self.ends[id.index()], &mut self.network);
-        let link = end.link;
-        let mut acted = false;
-        let due = end.drain(now, |output| match output {
-            Output::Packet((), packet) => {
-                if let Content::Tcp(segment) = &packet.content {
-                    network.observer.segment(now, id, segment);
-                }
-                let len = packet.length();
-                let packet = network.packets.put(packet);
-                network.push(link, packet, len, now);
-            }
-            Output::Event(ApplicationActed) => acted = true,
-        });
-        if let Some(connection) = end.connection() {
-            network.observer.acted(now, id, connection);
-        }
-        if acted && self.note(id, now) {
+        let end = &mut self.ends[id.index()];
+        let due = self.network.drain(end, id, now);
+        if end.take_acted() && self.note(id, now) {
             // A flow of cross traffic may have begun anew.
             return self.ends[id.index()].due();
         }
-        due.unwrap_or(Instant::MAX)
+        due
     }
 
     /// Notes what an end has received, and ends its flow where that is cut or broken, or both ends are done; returns whether
@@ -267,12 +252,17 @@ impl<O: Observer> Engine<O> {
             self.network.observer.progress(now, id, received);
         }
         let cut = end.take_cut();
+        (cut || end.is_over(now)) && self.conclude(id, cut, now)
+    }
+
+    /// Ends the flow of an end that is done or broken, or was cut now; returns whether it is over.
+    #[cold]
+    fn conclude(&mut self, id: EndId, cut: bool, now: Instant) -> bool {
         if cut {
             self.flows[id.flow()].cut = true;
             self.over(id.flow(), now);
         }
-        let end = &mut self.ends[id.index()];
-        if !end.is_over(now) {
+        if !self.ends[id.index()].is_over(now) {
             return cut;
         }
         // A split acknowledges before the receiver does.

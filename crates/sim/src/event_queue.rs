@@ -56,23 +56,28 @@ impl EventQueue {
     }
 
     /// `source` is due at `due`, unless it is due earlier.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn schedule_earlier(&mut self, source: usize, due: Instant) {
-        let key = self.key(source, due);
-        match source.checked_sub(self.bound) {
-            None => self.busy.schedule_earlier(source, key),
-            Some(other) => self.others.schedule_earlier(other, key),
+        if self.key(source, due) < self.at(source) {
+            self.set(source, due);
         }
     }
 
-    /// Whether `source` is due by `now`.
+    /// Whether `source`, which is none of the busy ones, is due by `now`.
     #[inline]
     pub(crate) fn is_due(&self, source: usize, now: Instant) -> bool {
-        let key = match source.checked_sub(self.bound) {
+        let by_now = |key| key >> self.bits <= now.as_nanos();
+        // Nearly always none of them is.
+        by_now(self.others.first) && by_now(self.at(source))
+    }
+
+    /// The key of `source`.
+    #[inline]
+    fn at(&self, source: usize) -> u64 {
+        match source.checked_sub(self.bound) {
             None => self.busy.at(source),
             Some(other) => self.others.at(other),
-        };
-        key >> self.bits <= now.as_nanos()
+        }
     }
 
     /// The time of the source due first, and its number.
@@ -111,13 +116,6 @@ impl Tree {
             tree: vec![[u64::MAX; 2]; leaves],
             leaves,
             first: u64::MAX,
-        }
-    }
-
-    #[inline]
-    fn schedule_earlier(&mut self, source: usize, key: u64) {
-        if key < self.at(source) {
-            self.set(source, key);
         }
     }
 

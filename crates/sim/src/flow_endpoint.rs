@@ -11,6 +11,7 @@ use bentpipe_cc::Congestion;
 use bentpipe_tcp::{Config, Connection};
 use bentpipe_wire::Ecn;
 use bentpipe_wire::saratoga::Frame;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 pub(crate) struct FlowEndpoint {
@@ -43,18 +44,14 @@ pub(crate) struct FlowEndpoint {
 pub(crate) struct PendingWork {
     /// The application is to be called before the next segment leaves.
     calls: bool,
-    /// The event [`ApplicationActed`] is to be told.
+    /// The application was called, the last byte was acknowledged, or a frame was handled, so that more may have been
+    /// received, and the end may be done, cut or broken.
     acted: bool,
     /// The duration was over, and the connection was reset.
     cut: bool,
     /// How many of the bytes received were told.
     reported: u64,
 }
-
-/// What an end tells the engine: its application was called, the last byte was acknowledged, or a frame was handled, so that
-/// more may have been received, and the end may be done, cut or broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ApplicationActed;
 
 /// What sends or receives at an end.
 #[allow(
@@ -217,7 +214,7 @@ impl FlowEndpoint {
     }
 
     /// [`Machine::input`] without moving the packet.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn receive(&mut self, packet: &Packet, now: Instant) {
         if self.queueing.next < now {
             self.sample(now);
@@ -280,6 +277,12 @@ impl FlowEndpoint {
         self.pending.acted = true;
     }
 
+    /// Whether anything happened since it was asked last that the engine has to look at.
+    #[inline]
+    pub(crate) fn take_acted(&mut self) -> bool {
+        core::mem::take(&mut self.pending.acted)
+    }
+
     /// How many bytes it has received so far, where that has changed since it was asked last.
     pub(crate) fn take_progress(&mut self) -> Option<u64> {
         let received = self.record.received;
@@ -320,7 +323,7 @@ impl FlowEndpoint {
 impl Machine for FlowEndpoint {
     type Packet = Packet;
     type Port = ();
-    type Event = ApplicationActed;
+    type Event = Infallible;
 
     fn input(&mut self, (): (), packet: Packet, now: Instant) {
         self.receive(&packet, now);
@@ -378,8 +381,8 @@ impl Machine for FlowEndpoint {
     }
 
     #[inline]
-    fn event(&mut self) -> Option<ApplicationActed> {
-        core::mem::take(&mut self.pending.acted).then_some(ApplicationActed)
+    fn event(&mut self) -> Option<Infallible> {
+        None
     }
 
     #[inline]

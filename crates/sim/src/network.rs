@@ -2,11 +2,12 @@
 
 use crate::codec::Codec;
 use crate::event_queue::EventQueue;
+use crate::flow_endpoint::FlowEndpoint;
 use crate::link_counters::LinkCounters;
 use crate::packet_slab::{Handle, Packets};
-use crate::{Observer, SimError};
-use bentpipe_base::{Bytes, Instant};
-use bentpipe_link::Direction;
+use crate::{Content, EndId, Observer, SimError};
+use bentpipe_base::{Bytes, Instant, Machine, Output};
+use bentpipe_link::{Direction, Length};
 
 /// One direction of a link, and where it leads (`SimplexLink` of ns-2). The simplex link 2i leads from the first end of
 /// link i to its second, 2i + 1 back.
@@ -85,7 +86,7 @@ impl Routes {
 
 impl SimplexLink {
     /// `packet` of `len` bytes enters the queue. `own` is how many flows the scenario has.
-    #[inline]
+    #[inline(always)]
     fn enter(
         &mut self,
         packets: &mut Packets,
@@ -96,18 +97,45 @@ impl SimplexLink {
     ) {
         let direction = &mut self.direction;
         if let Some(refused) = direction.push(packet, len, now) {
-            let packet = packets.get(&refused);
-            let data = packet.to.flow() < own && packet.has_data();
-            self.refused_data += u64::from(data);
-            packets.free(refused);
+            return self.refused(packets, own, refused);
         }
         let queued = direction.waiting();
         let counters = direction.observer_mut();
         counters.longest_queue = counters.longest_queue.max(queued);
     }
+
+    /// The queue has no room for `packet`.
+    #[cold]
+    fn refused(&mut self, packets: &mut Packets, own: usize, handle: Handle) {
+        let packet = packets.get(&handle);
+        let data = packet.to.flow() < own && packet.has_data();
+        self.refused_data += u64::from(data);
+        packets.free(handle);
+    }
 }
 
 impl<O: Observer> Network<O> {
+    /// All that leaves `end` sets out. Returns when the end is due again.
+    #[inline(never)]
+    pub(crate) fn drain(&mut self, end: &mut FlowEndpoint, id: EndId, now: Instant) -> Instant {
+        let link = end.link;
+        let due = end.drain(now, |output| match output {
+            Output::Packet((), packet) => {
+                if let Content::Tcp(segment) = &packet.content {
+                    self.observer.segment(now, id, segment);
+                }
+                let len = packet.length();
+                let packet = self.packets.put(packet);
+                self.push(link, packet, len, now);
+            }
+            Output::Event(never) => match never {},
+        });
+        if let Some(connection) = end.connection() {
+            self.observer.acted(now, id, connection);
+        }
+        due.unwrap_or(Instant::MAX)
+    }
+
     /// `packet` of `len` bytes enters the queue of `link`.
     #[inline]
     pub(crate) fn push(&mut self, link: usize, packet: Handle, len: Bytes, now: Instant) {
@@ -136,50 +164,47 @@ impl<O: Observer> Network<O> {
     #[inline]
     fn enter(&mut self, number: usize, packet: Handle, len: Bytes, now: Instant) {
         let link = &mut self.links[number];
-        if link.direction.carries() {
-            // It is behind other packets, so that the arrival which is due first stays the same.
-            return link.enter(&mut self.packets, self.own, packet, len, now);
-        }
-        let before = link.direction.deadline();
+        let before = link.direction.due();
         link.enter(&mut self.packets, self.own, packet, len, now);
-        let due = link.direction.deadline();
+        let due = link.direction.due();
         if due != before {
-            self.reschedule(number, due.unwrap_or(Instant::MAX));
+            self.reschedule(number, due);
         }
     }
 
     /// Schedules `link` for `due`. Where it feeds another link, that one is scheduled instead, unless it carries packets:
     /// then it has an entry already.
-    #[inline]
+    #[inline(never)]
     fn reschedule(&mut self, link: usize, due: Instant) {
         let Some(fed) = self.links[link].feeds else {
             return self.schedule.set(link, due);
         };
-        if self.links[fed].direction.deadline().is_none() {
+        if self.links[fed].direction.due() == Instant::MAX {
             self.schedule.set(fed, due);
         }
     }
 
     /// Moves the packets that have arrived until `now` over `feeder` into the queue of `link`, each at the time of its
-    /// arrival. The caller schedules `link`.
+    /// arrival. Returns when the feeder is due next. The caller schedules `link`.
     #[inline]
-    pub(crate) fn pull(&mut self, link: usize, feeder: usize, now: Instant) {
+    pub(crate) fn pull(&mut self, link: usize, feeder: usize, now: Instant) -> Instant {
         let Ok([from, to]) = self.links.get_disjoint_mut([feeder, link]) else {
-            return;
+            return Instant::MAX;
         };
         while let Some((at, packet, len)) = from.direction.deliver_due(now) {
             to.enter(&mut self.packets, self.own, packet, len, at);
         }
+        from.direction.due()
     }
 
     /// Takes the next packet that `link` delivers at `now`, with the node and the proxy that it reaches. Returns when the
     /// link is due next, too.
     #[inline]
     pub(crate) fn arrival(&mut self, link: usize, now: Instant) -> (Option<Arrival>, Instant) {
-        let fed_by = self.links[link].fed_by;
-        if let Some(feeder) = fed_by {
-            self.pull(link, feeder, now);
-        }
+        let fed = match self.links[link].fed_by {
+            Some(feeder) => self.pull(link, feeder, now),
+            None => Instant::MAX,
+        };
         let SimplexLink {
             direction,
             to,
@@ -187,7 +212,11 @@ impl<O: Observer> Network<O> {
             ..
         } = &mut self.links[link];
         let arrived = direction.deliver_sized(now);
-        let own_deadline = direction.deadline();
+        // While it carries nothing it is due when its feeder delivers.
+        let due = match direction.due() {
+            Instant::MAX => fed,
+            own => own,
+        };
         let arrival = arrived.map(|(_, packet, len)| {
             self.packets.arrive(&packet);
             if O::PACKETS {
@@ -200,12 +229,6 @@ impl<O: Observer> Network<O> {
                 pep: *pep_behind,
             }
         });
-        // While it carries nothing it is due when its feeder delivers.
-        let deadline = match (own_deadline, fed_by) {
-            (None, Some(feeder)) => self.links[feeder].direction.deadline(),
-            (own, _) => own,
-        };
-        let due = deadline.unwrap_or(Instant::MAX);
         self.schedule.set(link, due);
         (arrival, due)
     }

@@ -4,7 +4,7 @@ use bentpipe_base::Bytes;
 use bentpipe_link::Length;
 use bentpipe_pep::SegmentView;
 use bentpipe_wire::saratoga::Frame;
-use bentpipe_wire::{Ecn, Segment};
+use bentpipe_wire::{Ecn, Payload, Segment};
 
 /// One packet on its way between two ends of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,15 @@ impl Packet {
             Content::Tcp(segment) => Some(segment),
             Content::Saratoga(_) => None,
         }
+    }
+
+    /// Whether memory of its own belongs to it.
+    #[inline]
+    pub(crate) const fn holds_memory(&self) -> bool {
+        let Content::Tcp(segment) = &self.content else {
+            return true;
+        };
+        segment.options.is_some() || matches!(segment.payload, Payload::Bytes(_))
     }
 
     /// Whether it carries data of its flow.

@@ -73,8 +73,8 @@ impl Packets {
         let ecn = packet.ecn();
         let handle = match self.free.pop() {
             Some(handle) => {
-                // The old packet is dropped after `packet` has its place: before, `packet` would have to wait on the stack.
-                drop(mem::replace(&mut self.places[handle.place()], packet));
+                // The old packet holds no memory since it was freed: to drop it would ask for each part once more.
+                mem::forget(mem::replace(&mut self.places[handle.place()], packet));
                 handle
             }
             None => self.extend(packet),
@@ -114,9 +114,17 @@ impl Packets {
         packet
     }
 
+    #[cold]
+    fn clear(&mut self, handle: &Handle) {
+        self.places[handle.place()] = Packet::default();
+    }
+
     /// Frees the packet's slot: it is no longer on its way.
     #[inline]
     pub(crate) fn free(&mut self, handle: Handle) {
+        if self.places[handle.place()].holds_memory() {
+            self.clear(&handle);
+        }
         self.free.push(handle.bare());
     }
 }
