@@ -80,16 +80,20 @@ impl Scoreboard {
         self.ring.get(self.index(at))
     }
 
-    /// Records a segment of new bytes, which follow the last ones.
+    /// Records a segment of the new bytes `[from, to)`, which follow the last ones, sent at `now`.
     #[inline]
-    pub fn push(&mut self, sent: SentRun) {
-        self.segments += sent.count;
-        let alike = self.sacked.is_empty() && self.lost_out == 0;
-        match self.ring.back_mut() {
-            Some(run) if alike && run.is_continued_by(&sent) => {
-                run.count += sent.count;
-            }
-            _ => append(&mut self.ring, sent),
+    pub fn push(&mut self, from: u64, to: u64, now: Instant) {
+        self.segments += 1;
+        // A segment's payload fits 32 bits, and a FIN is one more than less than that.
+        let len = (to - from) as u32;
+        if self.sacked.is_empty()
+            && self.lost_out == 0
+            && let Some(run) = self.ring.back_mut()
+            && run.is_continued_by(len, now)
+        {
+            run.count += 1;
+        } else {
+            append(&mut self.ring, SentRun::segment(from, len, now));
         }
     }
 
@@ -378,22 +382,9 @@ mod tests {
     fn board() -> Scoreboard {
         let mut board = Scoreboard::default();
         for i in 0..10 {
-            board.push(segment(i * MSS, (i + 1) * MSS, i));
+            board.push(i * MSS, (i + 1) * MSS, Instant::from_nanos(i));
         }
         board
-    }
-
-    fn segment(from: u64, to: u64, at: u64) -> SentRun {
-        SentRun {
-            from,
-            at: Instant::from_nanos(at),
-            len: (to - from) as u32,
-            count: 1,
-            transmits: 1,
-            sacked: false,
-            lost: false,
-            again: false,
-        }
     }
 
     fn sack(board: &mut Scoreboard, from: u64, to: u64) -> NewlyAcked {
@@ -432,7 +423,7 @@ mod tests {
                         4 => board.clear(),
                         _ => (0..len).for_each(|i| {
                             let [from, to] = [i, i + 1].map(|i| end + i * MSS);
-                            board.push(segment(from, to, clock));
+                            board.push(from, to, now);
                         }),
                     }
                     let latest = newly_acked.latest.map(|sent| (sent.to, sent.at, sent.transmits));
@@ -508,7 +499,7 @@ mod tests {
                         prop_assert_eq!(board.last_out_before(latest), last);
                     }
                     _ => for _ in 0..len {
-                        board.push(segment(end, end + MSS, clock));
+                        board.push(end, end + MSS, now);
                         end += MSS;
                     },
                 }

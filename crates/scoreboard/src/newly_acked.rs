@@ -38,6 +38,8 @@ pub struct Transmission {
 }
 
 impl NewlyAcked {
+    /// Takes in a run that was delivered.
+    #[inline(never)]
     pub(crate) fn take(&mut self, sent: &SentRun) {
         self.delivered += sent.count;
         let to = sent.to();

@@ -24,6 +24,21 @@ pub struct SentRun {
 }
 
 impl SentRun {
+    /// One segment of `len` bytes that begins at `from` and is sent for the first time, at `now`.
+    #[inline]
+    pub(crate) const fn segment(from: u64, len: u32, now: Instant) -> Self {
+        Self {
+            from,
+            at: now,
+            len,
+            count: 1,
+            transmits: 1,
+            sacked: false,
+            lost: false,
+            again: false,
+        }
+    }
+
     /// Where the last of them ends.
     #[inline]
     pub fn to(&self) -> u64 {
@@ -36,10 +51,10 @@ impl SentRun {
         !self.sacked && (!self.lost || self.again)
     }
 
-    /// Whether `next`, the segment behind them, is one of them.
+    /// Whether the segment of `len` bytes behind them, which is sent for the first time, at `now`, is one of them.
     #[inline]
-    pub(crate) fn is_continued_by(&self, next: &Self) -> bool {
-        (self.at, self.len, self.transmits) == (next.at, next.len, next.transmits)
+    pub(crate) fn is_continued_by(&self, len: u32, now: Instant) -> bool {
+        (self.at, self.len, self.transmits) == (now, len, 1)
     }
 
     /// Takes off those that end at or below `end`, which is not before the end of the first.

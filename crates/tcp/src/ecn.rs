@@ -156,16 +156,16 @@ impl Connection {
         self.tx.ecn.on = agreed && !self.tx.ecn.fell_back;
     }
 
-    /// What the IP header of a data segment says, which is `fresh` if it goes out for the first time; sets CWR where that is
-    /// due.
+    /// What the IP header of a data segment says, which is `fresh` if it goes out for the first time; adds CWR to its
+    /// `flags` where that is due.
     #[inline]
-    pub(crate) fn ecn_of_data(&mut self, segment: &mut Segment, fresh: bool) -> Ecn {
+    pub(crate) fn ecn_of_data(&mut self, flags: &mut Flags, fresh: bool) -> Ecn {
         let ecn = &mut self.tx.ecn;
         if !(ecn.on && fresh) {
             return Ecn::NotCapable;
         }
         if core::mem::take(&mut ecn.cwr_due) {
-            segment.flags = segment.flags | Flags::CWR;
+            *flags = *flags | Flags::CWR;
         }
         Ecn::Capable0
     }

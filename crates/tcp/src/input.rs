@@ -30,13 +30,14 @@ impl Connection {
     #[inline]
     pub fn receive_marked(&mut self, segment: &Segment, ecn: Ecn, now: Instant) {
         self.tx.counters.segments_received += 1;
+        let common = self.state == State::Established && ecn != Ecn::Marked;
+        if common && self.predicts(segment, now) {
+            return self.on_predicted(segment, now);
+        }
         match self.state {
             State::Closed => {}
             State::Listen => self.on_listen(segment, ecn, now),
             State::SynSent => self.on_syn_sent(segment, ecn, now),
-            State::Established if ecn != Ecn::Marked && self.predicts(segment, now) => {
-                self.on_predicted(segment, now);
-            }
             _ => self.on_segment(segment, ecn, now),
         }
     }
@@ -80,7 +81,8 @@ impl Connection {
             self.rx.remember(stamp, from, now);
         }
         let ack = self.tx.una + u64::from((segment.ack - self.tx.seq(self.tx.una).0).0);
-        if self.snd_wl <= (from, ack) {
+        let (wl1, wl2) = self.snd_wl;
+        if from > wl1 || from == wl1 && ack >= wl2 {
             self.snd_wl = (from, ack);
             let window = u64::from(segment.window) << self.agreed.scale;
             // While data arrives, the window is nearly always what it was.
@@ -180,7 +182,8 @@ impl Connection {
             let acked = acked as u64;
             self.ecn_answered(segment);
             self.fast_open_answered(segment, acked);
-            self.tx.acknowledge(acked, &[], None, now);
+            let sample = &mut AckSample::at(now);
+            self.tx.acknowledge(acked, &[], None, sample);
             self.tx.offer(acked, u64::from(segment.window));
             self.establish(now);
             self.after_ack(now);
@@ -359,7 +362,8 @@ impl Connection {
                 self.refuse(segment);
                 return false;
             }
-            self.tx.acknowledge(1, &[], None, now);
+            let sample = &mut AckSample::at(now);
+            self.tx.acknowledge(1, &[], None, sample);
             self.establish(now);
         }
         let (una, max) = (self.tx.una as i64, self.tx.max as i64);
@@ -410,7 +414,8 @@ impl Connection {
             self.on_new(segment, ack, blocks, duplicate, now);
             return;
         }
-        let sample = self.sample(segment, ack, blocks, duplicate, now);
+        let mut sample = AckSample::at(now);
+        self.take_sample(segment, ack, blocks, duplicate, &mut sample);
         let flags = segment.flags;
         let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN) && !moved;
         if bare || sample.newly_acked.news || sample.snack.is_some() {
@@ -430,7 +435,8 @@ impl Connection {
         duplicate: Option<(u64, u64)>,
         now: Instant,
     ) {
-        let sample = self.sample(segment, ack, blocks, duplicate, now);
+        let mut sample = AckSample::at(now);
+        self.take_sample(segment, ack, blocks, duplicate, &mut sample);
         self.tx.settle_cwr(now);
         self.recovery
             .on_ack(&mut self.tx.recovery_context(), &sample);
@@ -439,28 +445,28 @@ impl Connection {
         }
     }
 
-    /// Takes the acknowledgement of `segment` to the sender; returns what it told about the segments in flight.
+    /// Takes the acknowledgement of `segment` to the sender; `sample` is told what it told about the segments in flight.
     #[inline]
-    fn sample(
+    fn take_sample(
         &mut self,
         segment: &Segment,
         ack: u64,
         blocks: &[(u64, u64)],
         duplicate: Option<(u64, u64)>,
-        now: Instant,
-    ) -> AckSample {
+        sample: &mut AckSample,
+    ) {
+        let now = sample.now;
         let stamp = segment.timestamps.filter(|_| self.agreed.timestamps);
         let echo = stamp.filter(|stamp| stamp.echo != 0).map(|stamp| {
             Duration::from_millis(u64::from(self.clock(now).wrapping_sub(stamp.echo)))
         });
-        let mut sample = self.tx.acknowledge(ack, blocks, echo, now);
+        self.tx.acknowledge(ack, blocks, echo, sample);
         sample.stamp = stamp.map(|stamp| stamp.value);
         sample.duplicate = duplicate;
         if segment.options.is_some() && self.agreed.snack.is_some() {
             sample.snack = self.snacked(segment, ack);
             self.tx.counters.snacks += u64::from(sample.snack.is_some());
         }
-        sample
     }
 
     /// The SACK blocks that name bytes in flight, as offsets; returns how many, and what the first block tells to have

@@ -17,10 +17,10 @@ impl Connection {
             return self.reply.take();
         }
         match self.state {
-            State::Closed | State::Listen => return None,
+            State::Closed | State::Listen | State::SynSent => return self.transmit_syn(now),
             // Who took data of the SYN may answer before the handshake is complete (RFC 7413).
             State::SynReceived if self.tx.next > 0 && self.has_fast_open() => {}
-            State::SynSent | State::SynReceived => return self.transmit_syn(now),
+            State::SynReceived => return self.transmit_syn(now),
             _ => {}
         }
         if self.probe {
@@ -36,27 +36,25 @@ impl Connection {
         self.rx.ack_now.then(|| self.acknowledgement(now))
     }
 
+    #[cold]
     fn transmit_syn(&mut self, now: Instant) -> Option<Segment> {
+        if matches!(self.state, State::Closed | State::Listen) {
+            return None;
+        }
         if self.tx.next > 0 {
             return self.rx.ack_now.then(|| self.acknowledgement(now));
         }
         let again = self.tx.max > 0;
         self.tx.sent_syn(now);
         let answer = self.state == State::SynReceived;
-        let mut segment = self.segment(0, Payload::Absent, now);
-        let ecn = if answer {
-            self.ecn_answer()
+        let flags = if answer {
+            Flags::SYN | Flags::ACK | self.ecn_answer()
         } else {
-            self.ecn_syn(again)
+            Flags::SYN | self.ecn_syn(again)
         };
+        let mut segment = self.segment(0, flags, 0, Payload::Absent, now);
         let config = &self.config;
         let offer = |wanted: bool, agreed: bool| wanted && (!answer || agreed);
-        segment.flags = ecn
-            | if answer {
-                Flags::SYN | Flags::ACK
-            } else {
-                Flags::SYN
-            };
         segment.timestamps = offer(config.timestamps, self.agreed.timestamps).then(|| Timestamps {
             value: self.clock(now),
             echo: self.rx.echo(),
@@ -87,8 +85,10 @@ impl Connection {
     /// Sends data by the recovery's choice, within the peer's window, the pacer and Nagle's rule.
     #[inline]
     fn transmit_data(&mut self, now: Instant) -> Option<Segment> {
-        self.tx.pacer_due(self.paced, now);
-        self.paced = Instant::MAX;
+        if self.paced != Instant::MAX {
+            self.tx.pacer_due(self.paced, now);
+            self.paced = Instant::MAX;
+        }
         if self.tx.una == self.tx.end() || self.frozen.is_some() {
             return None;
         }
@@ -125,27 +125,28 @@ impl Connection {
     }
 
     /// The segment with stream offsets `[from, to)`, FIN included.
+    #[inline]
     fn data(&mut self, from: u64, to: u64, now: Instant) -> Segment {
         let end = self.tx.data_end();
         let len = to.min(end).saturating_sub(from) as u32;
-        let payload = self.tx.stream.payload(from - 1, len);
-        let mut segment = self.segment(from, payload, now);
+        let mut flags = self.ack_flags();
         if to >= end && len > 0 {
-            segment.flags = segment.flags | Flags::PSH;
+            flags = flags | Flags::PSH;
         }
         if to > end {
-            segment.flags = segment.flags | Flags::FIN;
+            flags = flags | Flags::FIN;
         }
         if len > 0 {
             let fresh = from >= self.tx.max;
-            self.ecn = self.ecn_of_data(&mut segment, fresh);
+            self.ecn = self.ecn_of_data(&mut flags, fresh);
             self.rx.on_data_sent(now);
         }
-        self.tx.sent(from, to, now);
+        self.tx.sent(from, to, u64::from(len), now);
         self.recovery
             .on_sent(&mut self.tx.recovery_context(), from, to);
-        self.set_window(&mut segment);
-        segment
+        let window = self.acknowledge();
+        let payload = self.tx.stream.payload(from - 1, len);
+        self.segment(from, flags, window, payload, now)
     }
 
     /// Arms the persist timer where only the peer's window keeps bytes back.
@@ -153,7 +154,7 @@ impl Connection {
         if self.tx.timer == Instant::MAX && self.tx.stuck() {
             self.tx.persisting = true;
             self.tx.stalled = now;
-            self.tx.timer = now + self.tx.rto.timeout();
+            self.tx.timer = self.tx.rto.expiry(now);
         }
     }
 
@@ -161,24 +162,22 @@ impl Connection {
     /// window (RFC 9293, section 3.8.4; Linux probes shut windows so too).
     fn transmit_probe(&mut self, now: Instant) -> Segment {
         self.probe = false;
-        let mut segment = self.segment(self.tx.una.wrapping_sub(1), Payload::Absent, now);
         self.tx.counters.segments_sent += 1;
-        self.set_window(&mut segment);
-        segment
+        let (flags, window) = (self.ack_flags(), self.acknowledge());
+        let before = self.tx.una.wrapping_sub(1);
+        self.segment(before, flags, window, Payload::Absent, now)
     }
 
     fn acknowledgement(&mut self, now: Instant) -> Segment {
-        // The segment has the highest number that was sent, also where sending has gone back, because the peer would
-        // drop an older one together with its acknowledgement.
-        let mut segment = self.segment(self.tx.max, Payload::Absent, now);
         let snack = self.announce(now);
         self.tx.counters.snacks_sent += u64::from(snack.is_some());
+        let mut options = None;
         if self.has_sack_blocks() || snack.is_some() {
             // Beside timestamps there is room for three SACK blocks, beside a SNACK for one less.
             let room = if self.agreed.timestamps { 3 } else { 4 } - usize::from(snack.is_some());
             let most = usize::from(self.config.sack_blocks).min(room);
             let sacks = self.has_sack_blocks();
-            segment.options = Some(Box::new(TcpOptions {
+            options = Some(Box::new(TcpOptions {
                 sack: if sacks {
                     self.rx.blocks(most)
                 } else {
@@ -189,9 +188,14 @@ impl Connection {
             }));
         }
         self.tx.counters.segments_sent += 1;
-        self.set_window(&mut segment);
+        let (flags, window) = (self.ack_flags(), self.acknowledge());
         self.rx.await_holes();
-        segment
+        // The segment has the highest number that was sent, also where sending has gone back, because the peer would
+        // drop an older one together with its acknowledgement.
+        Segment {
+            options,
+            ..self.segment(self.tx.max, flags, window, Payload::Absent, now)
+        }
     }
 
     /// Whether the next acknowledgement is to carry SACK blocks.
@@ -204,18 +208,31 @@ impl Connection {
         self.agreed.snack.is_some() && self.rx.has_gap()
     }
 
+    /// The flags of all segments but SYNs and resets.
+    #[inline]
+    fn ack_flags(&self) -> Flags {
+        if self.agreed.echoes {
+            Flags::ACK | Flags::ECE
+        } else {
+            Flags::ACK
+        }
+    }
+
     /// A segment with `payload` at `offset`.
     #[inline]
-    fn segment(&self, offset: u64, payload: Payload, now: Instant) -> Segment {
+    fn segment(
+        &self,
+        offset: u64,
+        flags: Flags,
+        window: u16,
+        payload: Payload,
+        now: Instant,
+    ) -> Segment {
         Segment {
             seq: self.tx.seq(offset),
             ack: self.rx.irs + self.rx.next as u32,
-            flags: if self.agreed.echoes {
-                Flags::ACK | Flags::ECE
-            } else {
-                Flags::ACK
-            },
-            window: 0,
+            flags,
+            window,
             timestamps: self.agreed.timestamps.then(|| Timestamps {
                 value: self.clock(now),
                 echo: self.rx.echo(),
@@ -225,10 +242,11 @@ impl Connection {
         }
     }
 
-    /// Fills in the window, and notes that the acknowledgement goes out.
-    fn set_window(&mut self, segment: &mut Segment) {
+    /// An acknowledgement goes out; returns the window field of its segment.
+    #[inline]
+    fn acknowledge(&mut self) -> u16 {
         let window = self.rx.acknowledge() >> self.rx.scale;
-        segment.window = window.min(65_535) as u16;
+        window.min(65_535) as u16
     }
 
     /// The timestamp clock: milliseconds (RFC 7323, section 5.4: 1 ms to 1 s a tick).

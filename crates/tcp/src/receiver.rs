@@ -525,6 +525,7 @@ impl Receiver {
     }
 
     /// An acknowledgement goes out; returns the window that it offers, unscaled.
+    #[inline]
     pub(crate) fn acknowledge(&mut self) -> u64 {
         // A repeated acknowledgement offers the same window, or it would not count as a duplicate
         // (RFC 5681, section 2).

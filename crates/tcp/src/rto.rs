@@ -107,8 +107,17 @@ impl Rto {
 
     /// How long to wait from now.
     pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.timeout_nanos())
+    }
+
+    /// When the timer expires that starts at `now`.
+    pub(crate) fn expiry(&self, now: Instant) -> Instant {
+        now.plus_nanos(self.timeout_nanos())
+    }
+
+    fn timeout_nanos(&self) -> u64 {
         let whole = self.base.max(self.least).saturating_mul(self.backoff);
-        Duration::from_nanos(whole.min(self.greatest))
+        whole.min(self.greatest)
     }
 
     pub(crate) fn srtt(&self) -> Option<Duration> {

@@ -20,7 +20,7 @@ use crate::user_timeout::in_milliseconds;
 use crate::{Config, Counters, LossCause};
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
-use bentpipe_scoreboard::{NewlyAcked, Scoreboard, SentRun};
+use bentpipe_scoreboard::{NewlyAcked, Scoreboard};
 use bentpipe_stream::SendBuffer;
 use delivery_sampler::DeliverySampler;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use std::time::Duration;
 const UNPACED: u32 = 10;
 
 /// What one acknowledgement told, for loss recovery and congestion control.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct AckSample {
     /// When it arrived.
     pub(crate) now: Instant,
@@ -49,6 +49,17 @@ pub struct AckSample {
     pub(crate) snack: Option<(u64, u64)>,
     /// The peer's timestamp, where timestamps were agreed on.
     pub(crate) stamp: Option<u32>,
+}
+
+impl AckSample {
+    /// What an acknowledgement told that arrived at `now`: nothing yet.
+    #[inline]
+    pub(crate) fn at(now: Instant) -> Self {
+        Self {
+            now,
+            ..Self::default()
+        }
+    }
 }
 
 /// What to send next.
@@ -279,28 +290,28 @@ impl Sender {
         }
     }
 
-    /// Takes an acknowledgement of all before `ack`, with SACK `blocks`; returns what it told. `echo` is the age of our
+    /// Takes an acknowledgement of all before `ack`, with SACK `blocks`; `sample` is told what it told. `echo` is the age of our
     /// timestamp that the peer echoed.
     pub(crate) fn acknowledge(
         &mut self,
         ack: u64,
         blocks: &[(u64, u64)],
         echo: Option<Duration>,
-        now: Instant,
-    ) -> AckSample {
+        sample: &mut AckSample,
+    ) {
         self.check_app_limited();
+        let now = sample.now;
         let prior_in_flight = self.board.pipe();
-        let mut newly_acked = NewlyAcked {
-            certain_until: self.certain_until(echo, now),
-            ..NewlyAcked::default()
-        };
+        let newly_acked = &mut sample.newly_acked;
+        newly_acked.certain_until = self.certain_until(echo, now);
+        sample.highest = blocks.iter().map(|block| block.1).max();
         for &(from, to) in blocks {
-            self.board.sack(from, to, &mut newly_acked);
+            self.board.sack(from, to, newly_acked);
         }
         if ack > self.una {
             self.counters.bytes_acked +=
                 ack.min(self.data_end()) - self.una.clamp(1, self.data_end()).min(ack);
-            self.board.acknowledge(ack, &mut newly_acked);
+            self.board.acknowledge(ack, newly_acked);
             self.una = ack;
             self.next = self.next.max(ack);
             self.stream.release(ack - 1);
@@ -312,19 +323,10 @@ impl Sender {
             .filter(|(_, transmits)| *transmits == 1)
             .map(|(at, _)| now.since(at));
         if let Some(sampler) = &mut self.sampler {
-            sampler.acknowledge(&newly_acked, (prior_in_flight, self.una), rtt, now);
+            sampler.acknowledge(newly_acked, (prior_in_flight, self.una), rtt, now);
         }
-        self.clock(ack, &newly_acked, echo, now);
-        AckSample {
-            now,
-            newly_acked,
-            rtt,
-            lost: 0,
-            highest: blocks.iter().map(|block| block.1).max(),
-            duplicate: None,
-            snack: None,
-            stamp: None,
-        }
+        self.clock(ack, newly_acked, echo, now);
+        sample.rtt = rtt;
     }
 
     /// Tells congestion control of an acknowledgement.
@@ -430,7 +432,7 @@ impl Sender {
     /// Starts the retransmission timer anew where data is in flight, and stops it where none is.
     pub(crate) fn settle(&mut self, now: Instant) {
         if self.una < self.max {
-            self.timer = self.within_user_timeout(now + self.rto.timeout());
+            self.timer = self.within_user_timeout(self.rto.expiry(now));
             self.persisting = false;
         } else {
             self.timer = Instant::MAX;
@@ -457,16 +459,16 @@ impl Sender {
         self.settle(now);
     }
 
-    /// Records that the segment `[from, to)` is sent, a FIN included.
-    pub(crate) fn sent(&mut self, from: u64, to: u64, now: Instant) {
-        let payload = to.min(self.data_end()).saturating_sub(from.max(1));
+    /// Records that the segment `[from, to)` is sent, `payload` bytes and a FIN if there is one more.
+    #[inline]
+    pub(crate) fn sent(&mut self, from: u64, to: u64, payload: u64, now: Instant) {
         self.counters.segments_sent += 1;
         if payload > 0 {
             self.counters.data_sent += 1;
             self.counters.bytes_sent += payload;
         }
-        let idle = self.timer == Instant::MAX || self.persisting || self.una == self.max;
-        if self.una == self.max && !self.persisting {
+        let idle = self.una == self.max;
+        if idle && !self.persisting {
             self.stalled = now;
         }
         let before = self.sampler.is_some().then(|| self.board.pipe());
@@ -481,18 +483,7 @@ impl Sender {
             if payload > 0 && payload < u64::from(self.mss) {
                 self.small = to;
             }
-            let from = from.max(self.max);
-            self.board.push(SentRun {
-                from,
-                at: now,
-                // A segment's payload fits 32 bits, and a FIN is one more than less than that.
-                len: (to - from) as u32,
-                count: 1,
-                transmits: 1,
-                sacked: false,
-                lost: false,
-                again: false,
-            });
+            self.board.push(from.max(self.max), to, now);
             if self.timed.is_none() && self.config.ns2.one_timed_segment {
                 self.timed = Some((to, now));
             }
@@ -509,7 +500,7 @@ impl Sender {
         self.sent = self.sent.saturating_add(1);
         self.last_sent = now;
         self.forced = false;
-        if idle {
+        if idle || self.persisting || self.timer == Instant::MAX {
             self.settle(now);
         }
         self.hold_back(payload, now);
@@ -558,7 +549,17 @@ impl Sender {
     /// The bytes to send at [`next`](Self::next) by Nagle's rule, and without the silly window
     /// syndrome (RFC 9293, sections 3.7.4 and 3.8.6.2.1); the end is after the FIN if that goes
     /// with them.
+    #[inline]
     pub(crate) fn cut(&self) -> Option<u64> {
+        let to = self.next + u64::from(self.mss);
+        if to < self.data_end() && to <= self.limit.max(self.max) {
+            return Some(to);
+        }
+        self.cut_short()
+    }
+
+    /// [`Self::cut`] at the end of what was written or of the window.
+    fn cut_short(&self) -> Option<u64> {
         let end = self.data_end();
         let limit = self.limit.max(self.max);
         if self.next >= end {

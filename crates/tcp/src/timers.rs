@@ -50,7 +50,7 @@ impl Connection {
         }
         if self.tx.persisting {
             self.tx.rto.back_off();
-            self.tx.timer = self.tx.within_user_timeout(now + self.tx.rto.timeout());
+            self.tx.timer = self.tx.within_user_timeout(self.tx.rto.expiry(now));
             if self.tx.limit > self.tx.next {
                 self.tx.forced = true;
             } else {

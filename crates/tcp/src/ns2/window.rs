@@ -37,7 +37,7 @@ impl RealReno {
     fn set(&mut self, window: &mut Window, cwnd: f64) {
         let cwnd = cwnd.max(1.0);
         window.cwnd = cwnd as u32;
-        self.fraction = cwnd.fract();
+        self.fraction = cwnd - f64::from(window.cwnd);
     }
 }
 

@@ -354,19 +354,11 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         let lost = self.detect.late(tx, now);
         let begins = matches!(tx.phase(), Phase::Open | Phase::Disorder | Phase::Cwr);
         if lost > 0 && begins {
-            self.begin(
-                tx,
-                &AckSample {
-                    now,
-                    newly_acked: bentpipe_scoreboard::NewlyAcked::default(),
-                    rtt: None,
-                    lost,
-                    highest: None,
-                    duplicate: None,
-                    snack: None,
-                    stamp: None,
-                },
-            );
+            let sample = AckSample {
+                lost,
+                ..AckSample::at(now)
+            };
+            self.begin(tx, &sample);
         }
     }
 
