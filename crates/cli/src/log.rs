@@ -1,9 +1,9 @@
 //! The log: to stderr, as loud as asked for.
 
 use crate::terminal;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use std::io::IsTerminal;
-use std::{env, fmt};
+use std::{env, fmt, panic};
 use tracing::field::Field;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
@@ -23,7 +23,7 @@ const WAITING: usize = 4096;
 /// second at the most.
 ///
 /// # Errors
-/// When `BENTPIPE_LOG` is not understood.
+/// When `BENTPIPE_LOG` is not understood, and when a server cannot have that thread.
 pub(crate) fn start(verbose: u8, server: bool) -> anyhow::Result<Option<WorkerGuard>> {
     let level = match verbose {
         0 => "warn",
@@ -36,12 +36,15 @@ pub(crate) fn start(verbose: u8, server: bool) -> anyhow::Result<Option<WorkerGu
         .parse(&directives)
         .with_context(|| format!("{VARIABLE}={directives:?} is no filter: try `debug`"))?;
     let (writer, guard) = if server {
-        // It panics where it cannot have its thread.
-        std::thread::Builder::new()
-            .spawn(|| ())
-            .context("cannot start a thread (`ulimit -u`, LimitNPROC, TasksMax)")?;
         let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING);
-        let (writer, guard) = builder.finish(terminal::Log);
+        // It panics where it cannot have its thread. A thread tried before would have the place that one is to have.
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(|_| ()));
+        let made = panic::catch_unwind(|| builder.finish(terminal::Log));
+        panic::set_hook(hook);
+        let (writer, guard) = made.map_err(|_| {
+            anyhow!("cannot start a thread for the log (`ulimit -u`, LimitNPROC, TasksMax)")
+        })?;
         (BoxMakeWriter::new(writer), Some(guard))
     } else {
         (BoxMakeWriter::new(|| terminal::Log), None)

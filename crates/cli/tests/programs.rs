@@ -407,6 +407,31 @@ fn a_log_that_may_not_grow_ends_no_gateway() {
     runs_and_ends(gateway);
 }
 
+/// Where one thread may be started and no more, that is enough; where none may, a line says so.
+#[test]
+fn a_bound_on_threads_is_told_without_a_panic() {
+    bentpipe_os::need!(Root, Program("setpriv"), Program("prlimit"));
+    // Root has no such bound, and nobody else can read the build's folder.
+    let folder = tempfile::tempdir().unwrap();
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), everybody).unwrap();
+    let program = folder.path().join("bentpipe");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    for processes in [1, 2, 2, 2, 2, 2] {
+        let output = Command::new("setpriv")
+            .args(["--reuid", "65431", "--clear-groups", "prlimit"])
+            .arg(format!("--nproc={processes}"))
+            .arg(&program)
+            .args(["saratoga", "ls", "127.0.0.1:1", "--silence", "1s"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let expected = if processes == 1 { 2 } else { 1 };
+        assert_eq!(output.status.code(), Some(expected), "{said}");
+        assert_eq!(said.contains("LimitNPROC"), processes == 1, "{said}");
+    }
+}
+
 /// As in a container: the doctor tells what BPF lacks, and the gateway runs.
 #[test]
 fn net_admin_alone_is_told_and_suffices() {
