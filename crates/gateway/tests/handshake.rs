@@ -5,14 +5,19 @@
 mod support;
 
 use bentpipe_gateway::Handshake;
+use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::{need, nft};
+use socket2::SockRef;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
-use support::{Ip, Stage, child, converse, descriptors_of, eventually, flood, splitting};
+use support::{
+    HANDSHAKES, Ip, Stage, child, converse, descriptors_of, eventually, flood, splitting,
+};
 
 /// Rules of the namespace's own firewall, in its input chain.
 fn firewall(netns: &Netns, rule: &str) {
@@ -152,6 +157,85 @@ fn a_silent_neighbour_is_unreachable() {
         }
     });
     assert!(gateway.meter.read().unreachable >= 2);
+}
+
+/// A router that does not answer, and another behind another interface with the same address as theirs, which does not answer
+/// either, are no business of connections that go by a router that does.
+#[test]
+fn a_dead_router_is_told_to_its_own_connections_only() {
+    need!(Root, Tproxy);
+    std::thread::scope(|scope| {
+        for handshake in HANDSHAKES {
+            scope.spawn(move || expect_a_dead_router_told_to_its_own(handshake));
+        }
+    });
+}
+
+fn expect_a_dead_router_told_to_its_own(handshake: Handshake) {
+    let stage = Stage::new();
+    for ip in Ip::BOTH {
+        let family = if ip == Ip::V4 { "-4" } else { "-6" };
+        let run = |netns: &Netns, words: String| {
+            let mut command = netns.command("ip");
+            let done = command.arg(family).args(words.split(' ')).status();
+            assert!(done.unwrap().success(), "{words}");
+        };
+        let [beyond, client, server] = [ip.beyond(), ip.client(), ip.server()];
+        let bits = if ip == Ip::V4 { 32 } else { 128 };
+        run(&stage.server, format!("addr add {beyond}/{bits} dev lo"));
+        run(&stage.gateway, format!("rule add from {client} lookup 100"));
+        run(
+            &stage.gateway,
+            format!("route add {beyond} via {server} table 100"),
+        );
+        // Two that do not answer: of what has another source, and one with the same address elsewhere.
+        run(
+            &stage.gateway,
+            format!("route add {beyond} via {}", ip.nobody()),
+        );
+        run(&stage.gateway, format!("rule add fwmark 7 lookup 101"));
+        run(
+            &stage.gateway,
+            format!("route add {server} dev sat0 table 101"),
+        );
+    }
+    let gateway = stage.split_after(handshake);
+    firewall(&stage.server, &format!("{SYN} drop"));
+    std::thread::scope(|scope| {
+        let connections = Ip::BOTH.map(|ip| {
+            let listener = stage.listen_in(&stage.server, ip.beyond());
+            let (stage, to) = (&stage, listener.address());
+            (listener, scope.spawn(move || stage.connect(to)))
+        });
+        eventually("two dials", || gateway.meter.read().open == 2);
+        let mut neighbours = stage.gateway.run(|| Neighbours::watch().unwrap()).unwrap();
+        let others = Ip::BOTH.map(|ip| {
+            let send = || {
+                let socket = UdpSocket::bind((ip.any(), 0)).unwrap();
+                SockRef::from(&socket).set_mark(7).unwrap();
+                socket.send_to(b"anybody?", (ip.server(), 9)).unwrap();
+            };
+            stage.gateway.run(send).unwrap();
+            let (stage, nobody) = (&stage, SocketAddr::new(ip.nobody(), 80));
+            let refused = |mut client: TcpStream| client.read(&mut [0]).map(drop);
+            scope.spawn(move || stage.try_connect(nobody).and_then(refused))
+        });
+        let mut failed = 0;
+        eventually("four dead neighbours", || {
+            failed += neighbours.failed().unwrap().len();
+            failed >= 4 && others.iter().all(ScopedJoinHandle::is_finished)
+        });
+        assert!(
+            others
+                .into_iter()
+                .all(|other| other.join().unwrap().is_err())
+        );
+        firewall(&stage.server, "accept");
+        for (listener, client) in connections {
+            let mut client = client.join().unwrap();
+            converse(&mut client, &mut listener.accept());
+        }
+    });
 }
 
 #[test]

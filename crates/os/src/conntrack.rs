@@ -192,68 +192,6 @@ fn address(bytes: &mut Vec<u8>, kind: u16, address: IpAddr) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netns::Netns;
-    use crate::{need, nft};
-    use std::net::{TcpListener, TcpStream};
-
-    #[test]
-    fn a_connection_is_forgotten_once() {
-        need!(Root, Nft);
-        let netns = Netns::create("forget").unwrap();
-        let work = || {
-            nft::apply(
-                "table inet t { chain c { type filter hook output priority 0; ct state new counter; }; }",
-            )
-            .unwrap();
-            let conntrack = Conntrack::open().unwrap();
-            for host in ["127.0.0.1:0", "[::1]:0"] {
-                let listener = TcpListener::bind(host).unwrap();
-                let to = listener.local_addr().unwrap();
-                let client = TcpStream::connect(to).unwrap();
-                let from = client.local_addr().unwrap();
-                let other = SocketAddr::new(from.ip(), from.port() ^ 1);
-                let missing = conntrack.forget(other, to).unwrap_err();
-                assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-                conntrack.forget(from, to).unwrap();
-                let again = conntrack.forget(from, to).unwrap_err();
-                assert_eq!(again.kind(), io::ErrorKind::NotFound, "{host}");
-            }
-        };
-        netns.run(work).unwrap();
-    }
-
-    #[test]
-    fn packets_leave_as_what_the_other_direction_answers() {
-        need!(Root, Nft);
-        let netns = Netns::create("translate").unwrap();
-        let work = || {
-            nft::apply(
-                "table inet t { chain p { type nat hook postrouting priority 100; ip daddr 127.0.0.1 snat to 127.7.7.7; }; }",
-            )
-            .unwrap();
-            let conntrack = Conntrack::open().unwrap();
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let to = listener.local_addr().unwrap();
-            let client = TcpStream::connect(to).unwrap();
-            let from = client.local_addr().unwrap();
-            let outside = listener.accept().unwrap().1;
-            assert_ne!(from.ip(), outside.ip());
-            let leaves = |from, to| {
-                let found = conntrack.translation(from, to).unwrap();
-                found.map(|found| (found.leaves_as, found.shifted))
-            };
-            // The source of what it says is translated, and nothing of what it is told.
-            assert_eq!(leaves(from, to), Some(((outside, to), false)));
-            assert_eq!(leaves(to, from), Some(((to, from), false)));
-            let other = SocketAddr::new(from.ip(), from.port() ^ 1);
-            assert_eq!(leaves(other, to), None);
-            assert_eq!(
-                leaves("[::1]:7".parse().unwrap(), "[::1]:8".parse().unwrap()),
-                None
-            );
-        };
-        netns.run(work).unwrap();
-    }
 
     #[test]
     fn what_is_cut_off_is_no_connection() {

@@ -17,6 +17,8 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 /// RTMGRP_NEIGH: changes of the neighbour table.
 const GROUP: u32 = 4;
+/// The index of `lo` in every namespace.
+const LOOPBACK: u32 = 1;
 /// NUD_FAILED: all solicitations stayed without answer.
 const FAILED: u16 = 0x20;
 /// The length of `struct ndmsg` and of `rtmsg`.
@@ -35,6 +37,15 @@ const SOURCE_PORT: u16 = 28;
 const TO_PORT: u16 = 29;
 const TCP: u8 = 6;
 
+/// A host or router on a link of this machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its address, which another host behind another interface may have too.
+    pub address: IpAddr,
+    /// The index of the interface behind which it is.
+    pub interface: u32,
+}
+
 /// A watch on the neighbours of a namespace; readable when one has changed.
 #[derive(Debug)]
 pub struct Neighbours {
@@ -51,9 +62,9 @@ impl Neighbours {
         })
     }
 
-    /// The addresses that did not answer, since the last time. Where the kernel had to drop changes
+    /// Those that did not answer, since the last time. Where the kernel had to drop changes
     /// because they were not taken in time, those are missing.
-    pub fn failed(&mut self) -> io::Result<Vec<IpAddr>> {
+    pub fn failed(&mut self) -> io::Result<Vec<Neighbour>> {
         let mut failed = Vec::new();
         loop {
             let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
@@ -65,7 +76,8 @@ impl Neighbours {
             let mut rest = &self.buffer[..length];
             while let Some((kind, body, next)) = message(rest) {
                 if kind == RTM_NEWNEIGH && u16_at(body, 8) == Some(FAILED) {
-                    failed.extend(address(body, DESTINATION));
+                    let address = address(body, DESTINATION);
+                    failed.extend(address.zip(u32_at(body, 4)).map(Neighbour::from));
                 }
                 rest = next;
             }
@@ -79,17 +91,23 @@ impl AsFd for Neighbours {
     }
 }
 
-/// The neighbour by which packets go to `to`: a router, or `to` itself. `None` when there is no
-/// route. Asks in the calling thread's namespace; rules on the source address are not considered.
-pub fn next_hop(to: IpAddr) -> io::Result<Option<IpAddr>> {
-    let socket = open(None, 0)?;
-    let mut buffer = [0; 8192];
-    let length = ask(&socket, &mut route_request(to), &mut buffer)?;
-    Ok(match message(&buffer[..length]) {
-        Some((RTM_NEWROUTE, body, _)) => Some(address(body, GATEWAY).unwrap_or(to)),
-        // An error: there is none.
-        _ => None,
-    })
+impl From<(IpAddr, u32)> for Neighbour {
+    fn from((address, interface): (IpAddr, u32)) -> Self {
+        Self { address, interface }
+    }
+}
+
+/// A packet of TCP that this machine sends itself, as its routing sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Its source, which another machine may have.
+    pub from: SocketAddr,
+    /// Its destination.
+    pub to: SocketAddr,
+    /// Its mark.
+    pub mark: u32,
+    /// Its traffic class.
+    pub class: u8,
 }
 
 /// A packet of TCP that this machine forwards, as its routing sees it.
@@ -123,6 +141,43 @@ impl Routes {
         Ok(Self { socket })
     }
 
+    /// The neighbour to which the kernel sends `packet`: a router, or its destination. `None` where it has no route.
+    ///
+    /// # Errors
+    /// What the socket fails with.
+    pub fn next_hop(&self, packet: &Sent) -> io::Result<Option<Neighbour>> {
+        let mut hop = self.hop_of(packet, None)?;
+        if hop.is_none() && packet.from.is_ipv4() {
+            // The kernel names no route for packets of its own whose source it does not have. Rules take what comes by `lo` for its own.
+            hop = self.hop_of(packet, Some(LOOPBACK))?;
+        }
+        if hop.is_none() && packet.from.is_ipv4() {
+            // With a strict rp_filter none comes by `lo`, but by where the source is.
+            let back = self.ask(&mut route_request(packet.from.ip()), |body| {
+                u32_of(body, LEAVES_BY)
+            })?;
+            hop = match back.flatten() {
+                Some(back) => self.hop_of(packet, Some(back))?,
+                None => None,
+            };
+        }
+        Ok(hop)
+    }
+
+    fn hop_of(&self, packet: &Sent, arrives_by: Option<u32>) -> io::Result<Option<Neighbour>> {
+        let mut request = request_between((packet.from, packet.to), packet.mark);
+        // Without the bits of ECN, which are none of a route's.
+        request[HEADER + 3] = packet.class & !3;
+        if let Some(interface) = arrives_by {
+            put(&mut request, ARRIVES_BY, &interface.to_ne_bytes());
+        }
+        let hop = self.ask(&mut request, |body| {
+            let address = address(body, GATEWAY).unwrap_or(packet.to.ip());
+            u32_of(body, LEAVES_BY).map(|interface| Neighbour { address, interface })
+        })?;
+        Ok(hop.flatten())
+    }
+
     /// The router to which the kernel forwards `packet`. `None` where there is none, because the destination is on that link or
     /// routes have changed since it was forwarded; and where the route does more than name a router of the same family (it
     /// encapsulates, say).
@@ -130,27 +185,26 @@ impl Routes {
     /// # Errors
     /// What the socket fails with.
     pub fn router_of(&self, packet: &Forwarded) -> io::Result<Option<IpAddr>> {
-        let mut request = route_request(packet.to.ip());
-        request[18] = request[17];
-        put_address(&mut request, SOURCE, packet.from.ip());
+        let mut request = request_between((packet.from, packet.to), packet.mark);
         put(&mut request, ARRIVES_BY, &packet.arrives_by.to_ne_bytes());
-        put(&mut request, MARK, &packet.mark.to_ne_bytes());
-        put(&mut request, PROTOCOL, &[TCP]);
-        put(&mut request, SOURCE_PORT, &packet.from.port().to_be_bytes());
-        put(&mut request, TO_PORT, &packet.to.port().to_be_bytes());
+        let router = self.ask(&mut request, |body| {
+            let encapsulates = attributes(body.get(BODY..).unwrap_or_default())
+                .any(|(kind, _)| kind == ENCAPSULATION);
+            let plain = u32_of(body, LEAVES_BY) == Some(packet.leaves_by) && !encapsulates;
+            address(body, GATEWAY).filter(|_| plain)
+        })?;
+        Ok(router.flatten())
+    }
+
+    /// Asks for a route, and reads the answer with `read`. `None` where there is no route.
+    fn ask<T>(&self, request: &mut [u8], read: impl Fn(&[u8]) -> T) -> io::Result<Option<T>> {
         let mut buffer = [0; 8192];
-        let length = ask(&self.socket, &mut request, &mut buffer)?;
-        let Some((RTM_NEWROUTE, body, _)) = message(&buffer[..length]) else {
-            return Ok(None);
-        };
-        let has = |wanted| {
-            attributes(body.get(BODY..).unwrap_or_default()).any(|(kind, _)| kind == wanted)
-        };
-        let leaves = attributes(body.get(BODY..).unwrap_or_default())
-            .find(|(kind, _)| *kind == LEAVES_BY)
-            .and_then(|(_, value)| u32_at(value, 0));
-        let plain = leaves == Some(packet.leaves_by) && !has(ENCAPSULATION);
-        Ok(address(body, GATEWAY).filter(|_| plain))
+        let length = ask(&self.socket, request, &mut buffer)?;
+        Ok(match message(&buffer[..length]) {
+            Some((RTM_NEWROUTE, body, _)) => Some(read(body)),
+            // An error: there is none.
+            _ => None,
+        })
     }
 }
 
@@ -176,9 +230,21 @@ fn route_request(to: IpAddr) -> Vec<u8> {
         IpAddr::V6(_) => (AddressFamily::INET6, 128),
     };
     let mut request = vec![0; HEADER + BODY];
-    request[16] = family.as_raw() as u8;
-    request[17] = bits;
+    request[HEADER] = family.as_raw() as u8;
+    request[HEADER + 1] = bits;
     put_address(&mut request, DESTINATION, to);
+    request
+}
+
+/// The same for a packet of TCP with these ends and this mark.
+fn request_between((from, to): (SocketAddr, SocketAddr), mark: u32) -> Vec<u8> {
+    let mut request = route_request(to.ip());
+    request[HEADER + 2] = request[HEADER + 1];
+    put_address(&mut request, SOURCE, from.ip());
+    put(&mut request, MARK, &mark.to_ne_bytes());
+    put(&mut request, PROTOCOL, &[TCP]);
+    put(&mut request, SOURCE_PORT, &from.port().to_be_bytes());
+    put(&mut request, TO_PORT, &to.port().to_be_bytes());
     request
 }
 
@@ -199,49 +265,8 @@ pub(crate) fn address(body: &[u8], wanted: u16) -> Option<IpAddr> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::need;
-    use crate::netlink::{Prefix, Route, Veth, VethEnd};
-    use crate::netns::Netns;
-    use std::net::UdpSocket;
-    use std::time::{Duration, Instant};
-
-    #[test]
-    fn a_silent_neighbour_is_told_and_routes_name_their_neighbour() {
-        need!(Root);
-        let [near, far] = ["near", "far"].map(|label| Netns::create(label).unwrap());
-        let end = |netns| VethEnd {
-            netns,
-            name: "eth0",
-        };
-        let veth = Veth::create(end(&near), end(&far)).unwrap();
-        let netlink = near.netlink().unwrap();
-        let prefix = |text: &str| text.parse::<Prefix>().unwrap();
-        netlink.add_address("eth0", prefix("10.9.0.1/24")).unwrap();
-        veth.set_up().unwrap();
-        let router: IpAddr = "10.9.0.7".parse().unwrap();
-        let beyond = Route::via(prefix("10.10.0.0/16"), router);
-        netlink.add_route(&beyond).unwrap();
-
-        near.run(|| {
-            let ask = |to: &str| next_hop(to.parse().unwrap()).unwrap();
-            assert_eq!(ask("10.9.0.8"), Some("10.9.0.8".parse().unwrap()));
-            assert_eq!(ask("10.10.1.1"), Some(router));
-            assert_eq!(ask("192.0.2.1"), None);
-
-            let mut neighbours = Neighbours::watch().unwrap();
-            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            socket.send_to(b"anybody?", "10.10.1.1:9").unwrap();
-            let until = Instant::now() + Duration::from_secs(15);
-            let mut failed = Vec::new();
-            while failed.is_empty() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(20));
-                failed = neighbours.failed().unwrap();
-            }
-            assert_eq!(failed, [router]);
-        })
-        .unwrap();
-    }
+/// The number in the attribute `wanted` of such a message.
+fn u32_of(body: &[u8], wanted: u16) -> Option<u32> {
+    let (_, value) = attributes(body.get(BODY..)?).find(|(kind, _)| *kind == wanted)?;
+    u32_at(value, 0)
 }

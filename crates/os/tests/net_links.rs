@@ -9,6 +9,7 @@ mod net_support;
 
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
+use bentpipe_os::neighbour::{Neighbour, Neighbours, Routes, Sent};
 use bentpipe_os::netlink::{
     Family, Mark, Netlink, NetlinkError, Prefix, Route, Rule, RuleAction, Table, Veth, VethEnd,
 };
@@ -505,4 +506,72 @@ fn tun_takes_no_name_twice_and_sends_no_packet_over_its_mtu() {
     }
     assert_eq!(lengths.len(), 20_008_usize.div_ceil(1256), "{lengths:?}");
     assert!(lengths.iter().all(|length| *length <= 1280), "{lengths:?}");
+}
+
+/// A dial from another machine's address goes where rules send what has that source, however sources are checked.
+#[test]
+fn routes_name_the_neighbour_of_a_dial_and_a_silent_one_is_told() {
+    need!(Root);
+    let chain = chain();
+    let run = |words: &str| out(chain.router.command("ip").args(words.split(' ')));
+    for (family, beyond, by, main, client) in [
+        ("-4", "10.9.0.0/16", "10.2.0.7", "10.2.0.8", "10.1.0.2"),
+        ("-6", "fd00:9::/64", "fd00:2::7", "fd00:2::8", "fd00:1::2"),
+    ] {
+        run(&format!("{family} route add {beyond} via {main}"));
+        run(&format!("{family} route add {beyond} via {by} table 100"));
+        run(&format!("{family} rule add from {client} lookup 100"));
+    }
+    let routes = chain.router.run(|| Routes::open().unwrap()).unwrap();
+    let hop = |from: &str, to: &str| {
+        let sent = Sent {
+            from: SocketAddr::new(ip(from), 4000),
+            to: SocketAddr::new(ip(to), 80),
+            mark: 0,
+            class: 0x2e << 2,
+        };
+        routes.next_hop(&sent).unwrap()
+    };
+    let sat = hop("10.2.0.1", "10.2.0.2").unwrap();
+    assert_eq!(sat.address, ip("10.2.0.2"));
+    let behind_sat = |address: &str| {
+        Some(Neighbour {
+            address: ip(address),
+            ..sat
+        })
+    };
+    for strict in ["0", "1"] {
+        let key = "net.ipv4.conf.all.rp_filter";
+        chain.router.set_sysctl(key, strict).unwrap();
+        for (from, to, expected) in [
+            ("10.1.0.2", "10.9.0.1", "10.2.0.7"),
+            ("10.1.0.3", "10.9.0.1", "10.2.0.8"),
+            ("10.1.0.3", "10.2.0.9", "10.2.0.9"),
+            ("fd00:1::2", "fd00:9::1", "fd00:2::7"),
+            ("fd00:1::3", "fd00:9::1", "fd00:2::8"),
+            ("fd00:1::3", "fd00:2::9", "fd00:2::9"),
+        ] {
+            assert_eq!(hop(from, to), behind_sat(expected), "{from}, {strict}");
+        }
+        assert_eq!(hop("10.1.0.2", "192.0.2.1"), None);
+    }
+    assert_ne!(
+        hop("10.1.0.1", "10.1.0.2").unwrap().interface,
+        sat.interface
+    );
+
+    let watch = || {
+        let neighbours = Neighbours::watch().unwrap();
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.send_to(b"anybody?", "10.9.0.1:9").unwrap();
+        neighbours
+    };
+    let mut neighbours = chain.router.run(watch).unwrap();
+    let mut failed = Vec::new();
+    let told = || {
+        failed = neighbours.failed().unwrap();
+        !failed.is_empty()
+    };
+    assert!(within(15 * SECOND, told).is_some());
+    assert_eq!(failed.first().copied(), behind_sat("10.2.0.8"));
 }

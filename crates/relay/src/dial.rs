@@ -2,13 +2,12 @@
 
 use crate::socket_policy::SocketPolicy;
 use bentpipe_gateway_config::{Ends, SynOptions};
-use bentpipe_os::neighbour;
+use bentpipe_os::neighbour::{Neighbour, Routes, Sent};
 use bentpipe_sockets::socket::{self, Dial};
 use bentpipe_sockets::tcp;
-use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// A dial on its way.
 pub(crate) struct Dialled {
@@ -83,31 +82,25 @@ fn attempt(
     })
 }
 
-/// Neighbours that do not answer. The kernel says so only to the address that was dialled from, the client's.
-#[derive(Debug)]
-pub(crate) struct DeadNeighbours {
-    neighbours: Vec<IpAddr>,
-    /// For each server asked about so far, whether the routing table leads to one of the neighbours.
-    asked: HashMap<IpAddr, bool>,
-}
-
-impl DeadNeighbours {
-    pub(crate) fn new(neighbours: Vec<IpAddr>) -> Self {
-        Self {
-            neighbours,
-            asked: HashMap::new(),
-        }
-    }
-
-    /// Whether `server` is one of them, or is reached by one.
-    pub(crate) fn lead_to(&mut self, server: IpAddr) -> bool {
-        let neighbours = &self.neighbours;
-        let ask = || {
-            let hop = neighbour::next_hop(server).ok().flatten();
-            neighbours.contains(&server) || hop.is_some_and(|hop| neighbours.contains(&hop))
-        };
-        *self.asked.entry(server).or_insert_with(ask)
-    }
+/// The neighbour to which the packets of `dialled` go, a connection begun to `server`. Where that does not answer, the kernel tells
+/// only the address that was dialled from, the client's.
+pub(crate) fn next_hop(
+    routes: &Routes,
+    dialled: impl AsFd,
+    server: SocketAddr,
+) -> Option<Neighbour> {
+    let ask = || {
+        routes.next_hop(&Sent {
+            from: socket::local_address(&dialled)?,
+            to: server,
+            mark: socket::mark(&dialled)?,
+            class: socket::traffic_class(&dialled, server)?,
+        })
+    };
+    ask().unwrap_or_else(|error| {
+        tracing::debug!(%server, %error, "the kernel does not tell by which neighbour a dial goes");
+        None
+    })
 }
 
 fn port_taken(error: &io::Error) -> bool {

@@ -8,11 +8,11 @@ use crate::unanswered_dials::UnansweredDials;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{LegId, Limits};
 use bentpipe_interception::{Limit, QueueReader};
+use bentpipe_os::neighbour::Neighbour;
 use bentpipe_os::nft::LIFE;
 use bentpipe_sockets::epoll::Waker;
 use bentpipe_sockets::timer;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -171,7 +171,7 @@ pub struct Shared {
     /// Workers that have ended and whose listeners no other worker serves yet.
     abandoned: Mutex<Vec<usize>>,
     /// For each worker, neighbours that did not answer.
-    dead_neighbours: Vec<Mutex<Vec<IpAddr>>>,
+    dead_neighbours: Vec<Mutex<Vec<Neighbour>>>,
     /// The number of the last heartbeat that was requested, and of the last one that each worker and each reader of a queue
     /// has answered; [`u64::MAX`] for one that has not started or has ended.
     heartbeat: AtomicU64,
@@ -438,7 +438,7 @@ impl Shared {
     }
 
     /// Tells the workers of neighbours that did not answer.
-    pub fn report_dead_neighbours(&self, neighbours: &[IpAddr]) {
+    pub fn report_dead_neighbours(&self, neighbours: &[Neighbour]) {
         for mailbox in &self.dead_neighbours {
             let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
             mailbox.extend_from_slice(neighbours);
@@ -447,7 +447,7 @@ impl Shared {
     }
 
     /// The neighbours that worker number `worker` has been told of since the last time.
-    pub(crate) fn take_dead_neighbours(&self, worker: usize) -> Vec<IpAddr> {
+    pub(crate) fn take_dead_neighbours(&self, worker: usize) -> Vec<Neighbour> {
         let Some(mailbox) = self.dead_neighbours.get(worker) else {
             return Vec::new();
         };

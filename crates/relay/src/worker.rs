@@ -27,6 +27,7 @@ use crate::worker_freeze::FreezeDetector;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::conntrack::Conntrack;
+use bentpipe_os::neighbour::Routes;
 use bentpipe_process::sched;
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::splice::Pool;
@@ -107,6 +108,7 @@ pub struct Worker {
     dialling: HashMap<u32, Dialling>,
     /// Opened when a dial that conntrack has seen is first given up.
     conntrack: Option<Conntrack>,
+    routes: Routes,
     /// When the dials were last searched for silent ones.
     listened: Instant,
     buffers: PumpBuffers,
@@ -120,7 +122,7 @@ impl Worker {
     /// A worker with these parts.
     ///
     /// # Errors
-    /// When the kernel gives no epoll set.
+    /// When the kernel gives no epoll set, or no other descriptor.
     pub fn new(plan: WorkerParts) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.add(plan.shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
@@ -152,6 +154,7 @@ impl Worker {
             flows: DeferredSlab::new(),
             dialling: HashMap::new(),
             conntrack: None,
+            routes: Routes::open()?,
             listened: timer::now(),
             buffers: PumpBuffers {
                 pool: Pool::new(pipes, pipes.min(64), pipe_size),

@@ -81,12 +81,31 @@ pub fn accept_with_data(listener: impl AsFd, patience: Duration) -> io::Result<(
 /// Puts `class` (DSCP in the upper six bits, ECN in the lower two, which TCP keeps to itself) on every
 /// packet of the socket. `like` tells the family.
 pub fn set_traffic_class(socket: impl AsFd, like: SocketAddr, class: u8) -> io::Result<()> {
-    let class = u32::from(class);
+    let (level, name) = traffic_class_option(like);
+    set_u32(socket, level, name, class.into())
+}
+
+fn traffic_class_option(like: SocketAddr) -> (libc::c_int, libc::c_int) {
     if like.is_ipv4() {
-        set_u32(socket, libc::SOL_IP, libc::IP_TOS, class)
+        (libc::SOL_IP, libc::IP_TOS)
     } else {
-        set_u32(socket, libc::SOL_IPV6, libc::IPV6_TCLASS, class)
+        (libc::SOL_IPV6, libc::IPV6_TCLASS)
     }
+}
+
+/// The mark of what the socket sends (SO_MARK).
+pub fn mark(socket: impl AsFd) -> io::Result<u32> {
+    let mut value = [0; 4];
+    get_raw(socket, libc::SOL_SOCKET, libc::SO_MARK, &mut value)?;
+    Ok(u32::from_ne_bytes(value))
+}
+
+/// The traffic class that [`set_traffic_class`] has set, or none (0).
+pub fn traffic_class(socket: impl AsFd, like: SocketAddr) -> io::Result<u8> {
+    let (level, name) = traffic_class_option(like);
+    let mut value = [0; 4];
+    get_raw(socket, level, name, &mut value)?;
+    Ok(u32::from_ne_bytes(value) as u8)
 }
 
 /// Lets the socket's packets be cut into fragments on the way (IPv4): it does not look for the path's MTU.

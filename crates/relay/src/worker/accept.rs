@@ -1,7 +1,7 @@
 //! Begins flows: accepts the client, dials the server, and follows the dial to its end.
 
 use super::{Dialling, LISTENER, Pause, Worker};
-use crate::dial::{DeadNeighbours, Dialled, dial};
+use crate::dial::{Dialled, dial, next_hop};
 use crate::flow::{Flow, Phase, Side};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{AcceptedFar, DescriptorReserve};
@@ -254,11 +254,16 @@ impl Worker {
         if dead_neighbours.is_empty() {
             return;
         }
-        let mut dead_neighbours = DeadNeighbours::new(dead_neighbours);
-        self.release_to_dead_neighbours(&mut dead_neighbours);
+        self.release_to_dead_neighbours(&dead_neighbours);
+        let (flows, routes) = (&mut self.flows, &self.routes);
         let dialling = self.dialling.iter();
         let over: Vec<u32> = dialling
-            .filter(|(_, dialling)| dead_neighbours.lead_to(dialling.ends.1.ip()))
+            .filter(|(index, dialling)| {
+                let hop = flows
+                    .get_mut(**index)
+                    .and_then(|flow| next_hop(routes, flow.socket(Side::Far), dialling.ends.1));
+                hop.is_some_and(|hop| dead_neighbours.contains(&hop))
+            })
             .map(|(index, _)| *index)
             .collect();
         for index in over {

@@ -5,7 +5,7 @@
 
 use super::Worker;
 use crate::counters::{Counter, Counters};
-use crate::dial::{DeadNeighbours, Dialled, dial};
+use crate::dial::{Dialled, dial, next_hop};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{
     AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, LetIn, QueuedPacket, SynBacklogLimit,
@@ -14,6 +14,7 @@ use crate::handshake::{
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn, lower_mss};
 use bentpipe_interception::Marks;
+use bentpipe_os::neighbour::Neighbour;
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_sockets::epoll::{Event, Interest};
 use bentpipe_sockets::{socket, tcp, timer};
@@ -394,7 +395,7 @@ impl Worker {
 
     /// Gives up dials to neighbours, or by way of routers, that do not answer ARP or neighbour discovery. If their SYNs
     /// were passed on, the kernel would ask for the neighbour again before it told the client.
-    pub(super) fn release_to_dead_neighbours(&mut self, dead_neighbours: &mut DeadNeighbours) {
+    pub(super) fn release_to_dead_neighbours(&mut self, dead_neighbours: &[Neighbour]) {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
@@ -403,8 +404,9 @@ impl Worker {
             let Some(syn_queue) = &mut self.syn_queue else {
                 return;
             };
-            let server = syn_queue.table.held(index).map(|held| held.ends.1.ip());
-            if server.is_some_and(|server| dead_neighbours.lead_to(server)) {
+            let held = syn_queue.table.held(index);
+            let hop = held.and_then(|held| next_hop(&self.routes, &held.far, held.ends.1));
+            if hop.is_some_and(|hop| dead_neighbours.contains(&hop)) {
                 self.counters.unreachable.one();
                 self.release(index, verdict);
             }
