@@ -6,9 +6,10 @@ mod support;
 
 use bentpipe_base::Seq;
 use bentpipe_gateway::Handshake;
-use bentpipe_os::need;
+use bentpipe_os::{need, nft};
+use std::io::{ErrorKind, Read as _};
 use std::time::Duration;
-use support::{Ip, Stage, converse, eventually, flood};
+use support::{HANDSHAKES, Ip, Stage, abort, converse, eventually, flood};
 
 /// An end that has the connection answers a SYN by a challenge ACK (RFC 5961), and goes on.
 #[test]
@@ -32,5 +33,46 @@ fn one_forged_syn_ends_no_connection_that_passes_unsplit() {
         eventually("the SYN passes", || gateway.meter.read().unanswered > 0);
         converse(&mut client, &mut server);
         assert_eq!(gateway.meter.read().connected, 0);
+    }
+}
+
+/// A client that has lost power has no such connection any more when it uses its port again: it resets what the server has
+/// (RFC 9293, section 3.5.1), and sends its SYN again.
+#[test]
+fn a_client_that_has_lost_its_connection_begins_again_from_the_same_port() {
+    need!(Root, Tproxy, Nft);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let lost = Ip::BOTH.map(|ip| {
+            let listener = stage.listen(ip);
+            let client = stage.connect(listener.address());
+            (listener.accept(), client, listener)
+        });
+        let rules = |rules: &'static str| stage.client.run(|| nft::apply(rules).unwrap()).unwrap();
+        rules(
+            "table inet lost { chain output {
+               type filter hook output priority 0
+               meta l4proto tcp drop
+             }
+             }",
+        );
+        let lost = lost.map(|(server, client, listener)| {
+            let from = client.local_addr().unwrap();
+            abort(client);
+            (server, from, listener)
+        });
+        rules("delete table inet lost");
+        let gateway = stage.split_after(handshake);
+        for (mut before, from, listener) in lost {
+            let mut client = stage.connect_from(from, listener.address());
+            let mut server = listener.accept();
+            assert_eq!(server.peer_addr().unwrap(), from);
+            converse(&mut client, &mut server);
+            let error = before.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+        if handshake == Handshake::Early {
+            assert_eq!(gateway.meter.read().connected, 2);
+        }
     }
 }

@@ -13,7 +13,8 @@
 //! gateway's table; 14, a held SYN whose next hop does not answer; 0x80 + n, a SYN for a listener of worker n.
 //!
 //! Packet priorities (`meta priority`) have the same upper bits. Role 12 is an acknowledgement of ours that waits to be
-//! thinned out, role 13 a SYN of ours that is not to ask for ECN, roles 8 and 9 are packets of snooped connections
+//! thinned out, role 13 a SYN of ours that is not to ask for ECN, roles 15 and 7 are SYNs of ours for a client's that is held, the
+//! second not to ask for ECN, roles 8 and 9 are packets of snooped connections
 //! that wait for the agent, and roles 16 and 17 packets for our own TCP, from space and from a socket. The priority of a
 //! client's SYN that is to be held tells which worker holds it:
 //! ```text
@@ -164,6 +165,12 @@ impl Marks {
     /// The priority of our own SYNs that are not to ask for ECN.
     pub const fn without_ecn(self) -> u32 {
         self.0 | 13
+    }
+
+    /// The priorities of our own SYNs for clients' that are held, so that nobody has proved yet to have sent these: of one that may
+    /// ask for ECN, and of one that is not to.
+    pub const fn for_held(self) -> [u32; 2] {
+        [self.0 | 15, self.0 | 7]
     }
 
     /// The marks of the datagrams that hold the switch of the gateway's table in its position, and that make it leave

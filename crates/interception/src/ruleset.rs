@@ -260,7 +260,8 @@ chain after {{
         let wrong_interface: String = legs.map(|leg| self.wrong_interface(leg)).concat();
         let holders = is("priority", self.marks.holders());
         let early = self.early || !self.queued;
-        let keep = dialled::remember(self.seed, early, &looped);
+        let for_held @ [_, held_without_ecn] = self.marks.for_held();
+        let keep = dialled::remember(self.seed, early, &looped, for_held);
         let (dialled, forget) = (dialled::set(self.seed), dialled::forget(self.seed));
         let (restore, remember) = (self.restore(), mss::remember(&holders, self.seed));
         let listeners: String = self
@@ -296,7 +297,7 @@ chain answers {{
 {}}}
 chain handshake {{
 {keep}  tcp flags & (syn | ack) == syn | ack goto answers
-{wrong_interface}  meta priority {without_ecn:#x} tcp flags set syn
+{wrong_interface}  meta priority {{ {without_ecn:#x}, {held_without_ecn:#x} }} tcp flags set syn
 }}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;

@@ -21,18 +21,20 @@ pub(crate) struct Dialled {
 }
 
 /// Begins a connection between `ends` under the policy of `leg`, with what the client's SYN asks of the way;
-/// with `tracked`, conntrack sees it, and may translate its address.
+/// with `tracked`, conntrack sees it, and may translate its address. For a SYN that is held, `for_held` are the priorities of
+/// [`bentpipe_interception::Marks::for_held`].
 pub(crate) fn dial(
     leg: &SocketPolicy,
     ends: Ends,
     service: SynOptions,
     tracked: bool,
+    for_held: Option<[u32; 2]>,
 ) -> io::Result<Dialled> {
-    match attempt(leg, ends, service, tracked) {
+    match attempt(leg, ends, service, tracked, for_held) {
         Err(error) if port_taken(&error) => {
             let (mut any_port, server) = ends;
             any_port.set_port(0);
-            let mut dialled = attempt(leg, (any_port, server), service, tracked)?;
+            let mut dialled = attempt(leg, (any_port, server), service, tracked, for_held)?;
             dialled.other_port = true;
             Ok(dialled)
         }
@@ -45,6 +47,7 @@ fn attempt(
     (client, server): Ends,
     service: SynOptions,
     tracked: bool,
+    for_held: Option<[u32; 2]>,
 ) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;
     let control_lost = !leg.apply_to_dial(&socket, server)?;
@@ -64,7 +67,11 @@ fn attempt(
         tcp::set_max_segment(&socket, size)?;
     }
     socket::bind(&socket, client)?;
-    let begun = match leg.without_ecn.filter(|_| !service.ecn) {
+    let without_ecn = leg.without_ecn.filter(|_| !service.ecn);
+    let tag = for_held.map_or(without_ecn, |[usual, without]| {
+        Some(without_ecn.map_or(usual, |_| without))
+    });
+    let begun = match tag {
         None => socket::connect(&socket, server)?,
         Some(tag) => {
             let usual = socket::priority(&socket)?;

@@ -4,14 +4,19 @@
 //! dial by a challenge ACK (RFC 5961, section 4.2), which has its exact sequence number, and a socket in SYN-SENT answers
 //! such an acknowledgement by a reset with just this number (RFC 9293, section 3.10.7.3): one forged SYN would end the
 //! connection. The same holds for a listener that answers early. So resets of this kind, which have no ACK flag, do not leave
-//! for some seconds after a SYN of ours between the same ends. The worker finds that the dial is not answered by what it is meant
-//! for, and gives it up (`silent_dials` of `bentpipe-relay`).
+//! for some seconds after a SYN of ours, for one that is held, or such an answer between the same ends. The worker finds that the
+//! dial is not answered by what it is meant for, and gives it up (`silent_dials` of `bentpipe-relay`).
+//!
+//! A client that was answered early is dialled for once it has confirmed that. Its dial resets what it is challenged for, as the
+//! client would: it has no such connection any more, or is to prove itself to who protects the server from floods.
 
 use super::mss;
 
 /// How many ends are remembered, and for how long: more than a round trip.
 const REMEMBERED: u32 = 1 << 16;
 const SECONDS: u32 = 5;
+/// The same for dials for held SYNs, whose first SYN alone is marked: as long as such a dial lasts, and a little more.
+const HELD_SECONDS: u32 = 12;
 
 /// The set of ends, by a hash ([`mss::map`] says why), and chain `keep_resets`.
 pub(super) fn set(seed: u32) -> String {
@@ -42,16 +47,18 @@ pub(super) fn forget(seed: u32) -> String {
     mss::HEADERS.map(rule).concat()
 }
 
-/// Rules that remember the ends of a SYN of ours and, where clients are answered `early`, of our answers to theirs. Else an answer
-/// leaves only when the far side has accepted, which has no such connection then.
-pub(super) fn remember(seed: u32, early: bool, looped: &str) -> String {
-    // The copy of a client's SYN that is looped has the same ends as the dial.
-    let which = if early { "" } else { "tcp flags & ack != ack " };
+/// Rules that remember the ends of our SYNs with one of the priorities `for_held` and, where clients are answered `early`, of our
+/// answers to theirs. Else an answer leaves only when the far side has accepted, which has no such connection then.
+pub(super) fn remember(seed: u32, early: bool, looped: &str, for_held: [u32; 2]) -> String {
+    let [one, other] = for_held;
     let rule = |ip| {
-        format!(
-            "  {which}update @dialled {{ {} }}\n",
-            mss::connection(ip, seed)
-        )
+        let ends = mss::connection(ip, seed);
+        let dial = format!(
+            "  meta priority {{ {one:#x}, {other:#x} }} update @dialled {{ {ends} timeout {HELD_SECONDS}s }}\n"
+        );
+        let answer = format!("  tcp flags & ack == ack update @dialled {{ {ends} }}\n");
+        if early { dial + &answer } else { dial }
     };
+    // The copy of a client's SYN that is looped has the same ends as the dial.
     format!("  {looped} return\n") + &mss::HEADERS.map(rule).concat()
 }

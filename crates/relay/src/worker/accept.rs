@@ -151,7 +151,7 @@ impl Worker {
             return self.on_pair(near, far, entered);
         }
         let leg = &self.settings.legs.of(entrance.profile)[entrance.leg.other() as usize];
-        match dial(leg, ends, service, self.tracks_dials()) {
+        match dial(leg, ends, service, self.tracks_dials(), None) {
             Ok(dialled) => self.on_dialled(near, dialled, entered, ends),
             Err(error) => self.on_no_dial(client, server, &error),
         }
