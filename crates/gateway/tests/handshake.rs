@@ -193,7 +193,7 @@ fn expect_a_dead_router_told_to_its_own(handshake: Handshake) {
             &stage.gateway,
             format!("route add {beyond} via {}", ip.nobody()),
         );
-        run(&stage.gateway, format!("rule add fwmark 7 lookup 101"));
+        run(&stage.gateway, "rule add fwmark 7 lookup 101".to_owned());
         run(
             &stage.gateway,
             format!("route add {server} dev sat0 table 101"),
