@@ -134,9 +134,7 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
                 None => Some(datagram),
             };
             match Frame::parse(opened.unwrap_or(datagram)) {
-                Ok((Frame::Beacon(beacon), _))
-                    if opened.is_some() && answers(&beacon, session) =>
-                {
+                Ok((Frame::Beacon(beacon), _)) if opened.is_some() && answers(&beacon, session) => {
                     return name_and_rate(&beacon).1.ok_or(Error::NoRate);
                 }
                 Ok((Frame::Status(status), _)) if status.session == session => {

@@ -138,7 +138,10 @@ mod tests {
         let mut refusals = Refusals::default();
         for errno in [Errno::NOMEM, Errno::NOBUFS] {
             assert!(matches!(refusals.received(Err(errno.into())), Ok(None)));
-            assert!(matches!(refusals.or_else::<()>(Err(errno.into())), Ok(None)));
+            assert!(matches!(
+                refusals.or_else::<()>(Err(errno.into())),
+                Ok(None)
+            ));
         }
         assert!(refusals.received(Err(Errno::BADF.into())).is_err());
     }
