@@ -142,15 +142,18 @@ pub struct Settings {
     pub vegas: vegas::Thresholds,
     /// How Reno and CUBIC leave their first slow start.
     pub slow_start: SlowStart,
+    /// The least window of the rate control, in time at the flow's rate, but no more than [`FLOOR_MAX`](rate_control::FLOOR_MAX) of it.
+    pub window_floor: Duration,
 }
 
 impl Default for Settings {
-    /// A link of which nothing is known; Vegas with 1/3/1; CUBIC with HyStart, Reno without.
+    /// A link of which nothing is known; Vegas with 1/3/1; CUBIC with HyStart, Reno without; no floor of the window.
     fn default() -> Self {
         Self {
             link: LinkParams::default(),
             vegas: vegas::Thresholds::default(),
             slow_start: SlowStart::default(),
+            window_floor: Duration::ZERO,
         }
     }
 }
@@ -216,8 +219,15 @@ pub trait Congestion: Debug + Send {
 
     /// Data is about to be paced, without an acknowledgement having come: a control that shares its link lowers
     /// [`Window::pacing`] where others have joined since. It raises nothing here. Senders that have the link by a rate alone
-    /// ask (SCPS-TP); the kernel's never do.
-    fn make_room(&mut self, _window: &mut Window) {}
+    /// ask (SCPS-TP); the kernel's never do. Returns what has left without waiting for the pacer ([`sent_unpaced`](Self::sent_unpaced))
+    /// and no flow has waited for yet, for this one to do it.
+    fn make_room(&mut self, _window: &mut Window) -> Bytes {
+        Bytes(0)
+    }
+
+    /// A packet without data, of so many bytes at the IP layer, leaves without waiting for the pacer. Who asks by
+    /// [`make_room`](Self::make_room) tells.
+    fn sent_unpaced(&mut self, _length: Bytes) {}
 
     /// The state of loss recovery changes to `phase`.
     fn on_phase(&mut self, _window: &mut Window, _phase: Phase) {}

@@ -55,6 +55,20 @@ impl LinkParams {
         }
     }
 
+    /// For a control that has nothing but the rate, which is a contract (SCPS-TP): without a guard, and unless another pace was
+    /// chosen, at 99.8% of the rate. What leaves beside data, acknowledgements, is taken off that.
+    pub fn pure_rate(self) -> Self {
+        let pace = match self.pace == Self::default().pace {
+            true => Probability::new(0.998).expect("lies in [0, 1]"),
+            false => self.pace,
+        };
+        Self {
+            pace,
+            guard: None,
+            ..self
+        }
+    }
+
     /// What is wrong with them, in words, if anything is: outside these bounds the controls' integers do not hold them.
     pub fn fault(&self) -> Option<String> {
         let rates = Rate::from_bits_per_sec(8_000)..=Rate::from_bits_per_sec(8 << 34);

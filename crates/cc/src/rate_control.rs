@@ -23,7 +23,7 @@ use crate::guard::TICK_SHIFT;
 use crate::hystart::SlowStart;
 use crate::share::{Member, Receiver, Share, begin, budget, join, share_ack};
 use crate::{Ack, Congestion, Gauge, Phase, Settings, Signal, Window};
-use bentpipe_base::Instant;
+use bentpipe_base::{Bytes, Instant};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,6 +35,11 @@ const WINDOW_MIN: u32 = 10;
 /// The least window of each of a crowd that nobody answers.
 const WINDOW_CROWD: u32 = 1;
 const WINDOW_MAX: u32 = 1 << 20;
+/// Data waits at most for so much that left unpaced: for this part of what the rate carries in a second, or for two full packets.
+const UNPACED_PER_SECOND: u64 = 100;
+const UNPACED_LEAST: u64 = 3000;
+/// The most of a window that [`Settings::window_floor`] gives.
+pub const FLOOR_MAX: Bytes = Bytes(1 << 20);
 /// A path with a shorter round trip leads over no satellite, in microseconds: up to 340 km and down,
 /// twice, takes light 4.5 ms.
 const SHORT_US: u32 = 4000;
@@ -122,6 +127,8 @@ pub struct Link(Arc<Mutex<Shared>>);
 #[derive(Debug, Default)]
 struct Shared {
     share: Share,
+    /// Bytes on the wire that left without waiting for a pacer, and for which no flow's data has waited yet.
+    unpaced: u64,
     /// Connections so far: to the guard each is a receiver of its own.
     connections: u32,
     receivers: Vec<Receiver>,
@@ -161,6 +168,7 @@ pub struct RateControl {
     receiver: usize,
     state: State,
     slow_start: SlowStart,
+    window_floor: Duration,
     /// What a connection on a short path was given to.
     instead: Option<Cubic>,
 }
@@ -179,7 +187,22 @@ impl RateControl {
             link,
             state: State::default(),
             slow_start: settings.slow_start,
+            window_floor: settings.window_floor,
             instead: None,
+        }
+    }
+
+    /// Sets window and pacing for a budget, as [`rate_apply`], and raises the window to its floor: where a round trip is shorter than
+    /// the delays of timers and schedulers, a few of its products would be the limit in the place of the rate. While a queue drains
+    /// there is no floor, nor for one of a crowd that nobody answers.
+    fn apply(&mut self, raw: &mut RawWindow, budget: u64, acked: u32) {
+        rate_apply(&mut self.state, raw, &self.params, budget, acked);
+        if self.state.member.draining == 0 && self.state.member.joining < 2 {
+            let floor_us = self.window_floor.as_micros() as u32;
+            let most = FLOOR_MAX.0 / u64::from(raw.wire.max(1));
+            raw.cwnd = raw
+                .cwnd
+                .max(segments(budget, floor_us, raw.wire).min(most) as u32);
         }
     }
 
@@ -220,7 +243,7 @@ impl Congestion for RateControl {
         if self.yields(window) {
             return;
         }
-        rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
+        self.apply(&mut raw, budget, 0);
         raw.apply(window);
     }
 
@@ -239,25 +262,36 @@ impl Congestion for RateControl {
         if self.yields(window) {
             return;
         }
-        rate_apply(&mut self.state, &mut raw, &self.params, budget, ack.acked);
+        self.apply(&mut raw, budget, ack.acked);
         raw.apply(window);
     }
 
-    fn make_room(&mut self, window: &mut Window) {
+    fn make_room(&mut self, window: &mut Window) -> Bytes {
         if self.instead.is_some() {
-            return;
+            return Bytes(0);
         }
         let mut raw = RawWindow::from(&*window);
-        let budget = {
+        let (budget, unpaced) = {
             let mut shared = self.link.lock();
+            let unpaced = core::mem::take(&mut shared.unpaced);
             let (share, receiver) = shared.parts(self.receiver);
-            budget(share, receiver, &self.state.member, &self.params, 0)
+            let member = &self.state.member;
+            let budget = budget(share, receiver, member, &self.params, 0);
+            (budget, unpaced)
         };
         let pacing = payload_rate(&raw, budget);
         if pacing < raw.pacing {
             raw.pacing = pacing;
             raw.apply(window);
         }
+        Bytes(unpaced)
+    }
+
+    fn sent_unpaced(&mut self, length: Bytes) {
+        // Where no data has been sent for longer, the link has had the time for what came before.
+        let most = (self.params.rate / UNPACED_PER_SECOND).max(UNPACED_LEAST);
+        let unpaced = &mut self.link.lock().unpaced;
+        *unpaced = (*unpaced + length.0 + u64::from(self.params.overhead)).min(most);
     }
 
     fn ssthresh(&mut self, window: &Window) -> u32 {
@@ -286,7 +320,7 @@ impl Congestion for RateControl {
             let (share, receiver) = shared.parts(self.receiver);
             join(share, receiver, member, &self.params, now.as_nanos())
         };
-        rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
+        self.apply(&mut raw, budget, 0);
         raw.apply(window);
     }
 

@@ -92,6 +92,7 @@ fn settings() -> impl Strategy<Value = Settings> {
                 },
                 vegas: Thresholds { alpha, beta, gamma },
                 slow_start,
+                window_floor: rtt0,
             },
         )
 }

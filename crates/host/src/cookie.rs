@@ -127,6 +127,7 @@ pub(crate) fn check(
         scales: scale.map(|scale| (config.window_scale(), scale)),
         window: scaled,
         scps: None,
+        rtt: None,
     })
 }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
 const TIMESTAMPS: u16 = 12;
+/// The least window of SCPS-TP, in time at its rate: longer than the timers and schedulers of a busy host are late.
+const SCPS_WINDOW_FLOOR: Duration = Duration::from_millis(100);
 
 /// Configuration of one endpoint; connections share it behind an `Arc`.
 #[derive(Clone, Debug)]
@@ -218,15 +220,14 @@ impl Config {
 
     /// SCPS-TP (CCSDS 714.0-B-2) as on a link whose rate is known and whose losses are corruption: SNACK with SACK beside
     /// it, rate control without a guard, a link that is out found after two timeouts. Timers are those of the reference
-    /// implementation, but for the first RTO (there 6 s), which is the one of RFC 6298, and Linux's least of 4 RTTVAR.
+    /// implementation, but for the first RTO (there 6 s), which is the one of RFC 6298, and Linux's least of 4 RTTVAR. There is no
+    /// congestion window in pure rate control; here it bounds what a wrong rate can do.
     pub fn scps() -> Self {
         Self {
             congestion: cc::find("rate").expect("the registry has it, see the test"),
             settings: cc::Settings {
-                link: cc::LinkParams {
-                    guard: None,
-                    ..cc::LinkParams::default()
-                },
+                link: cc::LinkParams::default().pure_rate(),
+                window_floor: SCPS_WINDOW_FLOOR,
                 ..cc::Settings::default()
             },
             recovery: recovery::find("snack").expect("the registry has it, see the test"),

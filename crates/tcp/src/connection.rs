@@ -229,6 +229,9 @@ impl Connection {
             };
             connection.rx.remember(stamp, 0, now);
         }
+        if let Some(rtt) = state.rtt {
+            connection.tx.sample_handshake(rtt, now);
+        }
         connection.settle_on(state.mss, now);
         connection
     }

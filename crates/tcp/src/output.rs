@@ -4,7 +4,7 @@ use crate::State;
 use crate::connection::Connection;
 use crate::scps;
 use crate::sender::NextSend;
-use bentpipe_base::Instant;
+use bentpipe_base::{Bytes, Instant};
 use bentpipe_wire::{Ecn, Flags, Payload, SackBlocks, Segment, TcpOptions, Timestamps};
 
 impl Connection {
@@ -192,10 +192,15 @@ impl Connection {
         self.rx.await_holes();
         // The segment has the highest number that was sent, also where sending has gone back, because the peer would
         // drop an older one together with its acknowledgement.
-        Segment {
+        let segment = Segment {
             options,
             ..self.segment(self.tx.max, flags, window, Payload::Absent, now)
+        };
+        if self.config.scps.is_some() {
+            let length = Bytes(self.config.wire_len(&segment) as u64);
+            self.tx.congestion.sent_unpaced(length);
         }
+        segment
     }
 
     /// Whether the next acknowledgement is to carry SACK blocks.

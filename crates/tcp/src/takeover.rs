@@ -2,6 +2,7 @@
 //! the handshake from outside fills it; Linux restores the same by TCP_REPAIR.
 
 use bentpipe_base::Seq;
+use core::time::Duration;
 
 /// A connection right after its handshake, as one of its ends knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,4 +25,6 @@ pub struct Takeover {
     pub window: u64,
     /// Where both ends offered SCPS-TP: the MSS options of our SYN and of the peer's.
     pub scps: Option<(u16, u16)>,
+    /// What the handshake took from here to the peer and back, where that is known.
+    pub rtt: Option<Duration>,
 }

@@ -39,8 +39,11 @@ struct SynInfo {
     ecn: (bool, bool),
     /// It offers SCPS-TP.
     scps: bool,
-    /// What its sender's clock showed, and when.
-    clock: Option<(u32, Instant)>,
+    /// What its sender's clock showed, and when it came.
+    clock: Option<u32>,
+    seen: Instant,
+    /// It is not the first: which one was answered is not known (Karn's algorithm).
+    is_again: bool,
 }
 
 impl SynInfo {
@@ -61,14 +64,16 @@ impl SynInfo {
                 segment.flags.contains(Flags::CWR),
             ),
             scps: scps::is_offered(segment),
-            clock: segment.timestamps.map(|stamp| (stamp.value, now)),
+            clock: segment.timestamps.map(|stamp| stamp.value),
+            seen: now,
+            is_again: false,
         }
     }
 
     /// What its sender's clock shows now, ticking in milliseconds.
     fn clock(&self, now: Instant) -> Option<u32> {
-        let (value, seen) = self.clock?;
-        Some(value.wrapping_add(now.since(seen).as_millis() as u32))
+        let passed = now.since(self.seen).as_millis() as u32;
+        Some(self.clock?.wrapping_add(passed))
     }
 }
 
@@ -100,15 +105,18 @@ impl HandshakeTracker {
         }
         match (syn, ack, from == self.opener) {
             (true, false, true) => {
-                let again = SynInfo::new(segment, self.default_mss, now);
+                let mut again = SynInfo::new(segment, self.default_mss, now);
                 if again.seq != self.syn.seq {
                     self.answer = None;
                 }
+                again.is_again = true;
                 self.syn = again;
                 Progress::Continues
             }
             (true, true, false) if segment.ack == self.syn.seq + 1 => {
-                self.answer = Some(SynInfo::new(segment, self.default_mss, now));
+                let mut answer = SynInfo::new(segment, self.default_mss, now);
+                answer.is_again = self.answer.is_some();
+                self.answer = Some(answer);
                 self.opened = None;
                 Progress::Continues
             }
@@ -162,8 +170,8 @@ impl HandshakeTracker {
         // What the opener and the other end have shown of their clocks, where both do. A leg goes on with the clock of the end
         // that it stands for; of its peer's it knows the last value, for that clock may tick more slowly than in milliseconds.
         let stamp = segment.timestamps.map(|stamp| stamp.value);
-        let opener = syn.clock.map(|(value, _)| stamp.unwrap_or(value));
-        let shown = opener.zip(answer.clock.map(|(value, _)| value));
+        let opener = syn.clock.map(|value| stamp.unwrap_or(value));
+        let shown = opener.zip(answer.clock);
         let continued = stamp.or(syn.clock(now)).zip(answer.clock(now));
         let clocks = shown.zip(continued);
         let window = u64::from(segment.window) << scales.map_or(0, |(opener, _)| opener);
@@ -178,6 +186,7 @@ impl HandshakeTracker {
                 scales: scales.map(|(opener, other)| (other, opener)),
                 window,
                 scps: syn.scps.then_some((answer.mss, syn.mss)),
+                rtt: (!answer.is_again).then(|| now.since(answer.seen)),
             },
             far: Takeover {
                 iss: syn.seq,
@@ -190,6 +199,7 @@ impl HandshakeTracker {
                 // That of a SYN is not scaled.
                 window: self.opened.unwrap_or(answer.window.into()),
                 scps: answer.scps.then_some((syn.mss, answer.mss)),
+                rtt: (!syn.is_again).then(|| answer.seen.since(syn.seen)),
             },
         }
     }
@@ -213,6 +223,7 @@ pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Takeover; 2] {
         scales: ends.window_scaling.then_some((scale, scale)),
         window: ends.receive_buffer.0,
         scps: None,
+        rtt: None,
     };
     let far = Takeover {
         iss: first,

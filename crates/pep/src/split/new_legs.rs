@@ -19,9 +19,12 @@ impl<P: BuildPacket> Split<P> {
         endpoints: &Endpoints,
         now: Instant,
     ) -> Legs {
-        let leg = |side, state| {
+        let leg = |side, state: &Takeover| {
             let config = Arc::clone(endpoints.of(side));
-            self.shared(key, side, Connection::taken_over(config, state, now))
+            // A leg by SCPS-TP has the window of its rate from its first segment on. Others find out, as they always have here.
+            let rtt = state.rtt.filter(|_| config.scps.is_some());
+            let state = Takeover { rtt, ..*state };
+            self.shared(key, side, Connection::taken_over(config, &state, now))
         };
         let resets = self.config.resets;
         Legs::new(from, leg(from, near), leg(from.opposite(), far), resets)

@@ -22,11 +22,12 @@ impl Sender {
     /// The pacer's next instant after `payload` bytes.
     #[inline]
     pub(super) fn hold_back(&mut self, payload: u64, now: Instant) {
-        if self.config.scps.is_some() {
-            self.congestion.make_room(&mut self.window);
-        }
+        let unpaced = match self.config.scps {
+            Some(_) => self.congestion.make_room(&mut self.window),
+            None => Bytes(0),
+        };
         if let Some(rate) = self.pacing() {
-            self.pace_after(payload, rate, now);
+            self.pace_after(payload + self.payload_part(unpaced), rate, now);
         }
     }
 
@@ -44,6 +45,11 @@ impl Sender {
         if self.pace > now {
             self.late = Duration::ZERO;
         }
+    }
+
+    /// What the pacer, which counts payload, takes for `bytes` on the wire.
+    fn payload_part(&self, bytes: Bytes) -> u64 {
+        bytes.0 * self.window.mss.0 / self.window.wire.0.max(1)
     }
 
     /// Whether the pacer holds the next segment back.

@@ -50,6 +50,13 @@ impl Sender {
         }
     }
 
+    /// A handshake that somebody else did took `rtt`, until `now`.
+    pub(crate) fn sample_handshake(&mut self, rtt: Duration, now: Instant) {
+        let sent = now.as_nanos().saturating_sub(rtt.as_nanos() as u64);
+        self.handshake = Some(rtt);
+        self.rto.sample(Instant::from_nanos(sent), now);
+    }
+
     /// A segment sent once that the peer holds by SACK is a sample as good as one acknowledged, where
     /// the acknowledgement gave none. While such segments are older than what the first missing one
     /// was last sent in, its retransmission timer starts anew (Linux `tcp_clean_rtx_queue`).

@@ -32,16 +32,15 @@ pub(super) fn leg(
         LegId::Sat => Leg::satellite(rate),
     };
     leg.link.rate = rate;
+    leg.carrier = carrier(&mut table, which, &leg);
+    if leg.carrier == Carrier::Scps {
+        leg.link = leg.link.pure_rate();
+    }
     let Pacing(pacing) = table.or("pacing", Pacing(leg.link.pace));
     leg.link.pace = pacing;
     let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(leg.link.rtt0));
     leg.link.rtt0 = rtt0;
     leg.link.aggressive = table.or("aggressive", leg.link.aggressive);
-    leg.carrier = carrier(&mut table, which, &leg);
-    if leg.carrier == Carrier::Scps {
-        // Pure rate control, as SCPS-TP has it, unless the operator says otherwise.
-        leg.link.guard = None;
-    }
     let Guard(guard) = table.or("guard", Guard(leg.link.guard));
     leg.link.guard = guard;
     let Overhead(overhead) = table.or("overhead", Overhead(leg.link.overhead));
@@ -114,7 +113,7 @@ pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile
         let before = leg.carrier;
         leg.carrier = carrier(&mut table, like, &leg);
         if leg.carrier == Carrier::Scps && before != Carrier::Scps {
-            leg.link.guard = None;
+            leg.link = leg.link.pure_rate();
         }
         of_flows(&mut table, &mut leg, [false; 2]);
         table.finish();
