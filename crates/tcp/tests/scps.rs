@@ -170,6 +170,26 @@ fn a_retransmission_of_which_nothing_is_heard_goes_again_by_itself() {
     assert_eq!(script.tcp.counters().timeouts, 0);
 }
 
+/// Without SACK nothing else starts the timer anew, which would expire before the answer; two timeouts are an outage.
+#[test]
+fn no_timeout_comes_while_what_went_again_by_itself_is_on_its_way() {
+    let mut script = open(plain());
+    script.tcp.write_virtual(20_000);
+    script.expect(1, 10);
+    script.pass(100);
+    script.inject(snack(1, 0, 1));
+    assert_eq!(script.data()[0], (1, 1000));
+    for again in 1..3 {
+        script.pass(200);
+        script.inject(seg(ACK, 1, 1));
+        script.pass(50);
+        assert!(script.data().contains(&(1, 1000)), "{again}");
+    }
+    script.pass(200);
+    let counters = script.tcp.counters();
+    assert_eq!((counters.retransmitted, counters.timeouts), (3, 0));
+}
+
 /// Seen on the wire: a sender whose peer takes shorter segments than its own SYN said still counts SNACKs in the latter.
 #[test]
 fn a_snack_counts_in_the_mss_of_the_data_senders_own_syn() {

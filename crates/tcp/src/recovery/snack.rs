@@ -63,13 +63,18 @@ impl Snack {
         let is_late = board
             .get(una)
             .is_some_and(|sent| sent.again && sent.at < self.heard);
-        let mut lost = if is_late {
+        let head = if is_late {
             board.lose(una, una + 1, Some(first), now)
         } else {
             0
         };
-        lost += board.lose_late(behind, self.heard, now);
-        let next = board.first_resent().filter(|at| *at < self.heard);
+        let lost = head + board.lose_late(behind, self.heard, now);
+        if head > 0 {
+            // The answer to it is waited for as long as to any, or the timer of its last transmission would expire before
+            // (Linux starts its timer anew with each retransmission of the first segment).
+            tx.restart(now);
+        }
+        let next = tx.board().first_resent().filter(|at| *at < self.heard);
         let due = next.map(|at| at + first.0);
         // What waits longer, by the count of its transmissions, is looked at again soon.
         let due = due.map(|due| if due > now { due } else { now + first.0 / 8 });
