@@ -31,11 +31,7 @@ impl MinRtt {
 
     /// The minimum, if there was any sample.
     pub(crate) fn get(&self) -> Option<Duration> {
-        let [this, last] = self.halves;
-        match (this, last) {
-            (Some(this), Some(last)) => Some(this.min(last)),
-            (this, last) => this.or(last),
-        }
+        self.halves.into_iter().flatten().min()
     }
 }
 

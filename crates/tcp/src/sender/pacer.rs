@@ -27,7 +27,9 @@ impl Sender {
             None => Bytes(0),
         };
         if let Some(rate) = self.pacing() {
-            self.pace_after(payload + self.payload_part(unpaced), rate, now);
+            // The pacer counts payload.
+            let unpaced = unpaced.0 * self.window.mss.0 / self.window.wire.0.max(1);
+            self.pace_after(payload + unpaced, rate, now);
         }
     }
 
@@ -45,11 +47,6 @@ impl Sender {
         if self.pace > now {
             self.late = Duration::ZERO;
         }
-    }
-
-    /// What the pacer, which counts payload, takes for `bytes` on the wire.
-    fn payload_part(&self, bytes: Bytes) -> u64 {
-        bytes.0 * self.window.mss.0 / self.window.wire.0.max(1)
     }
 
     /// Whether the pacer holds the next segment back.
