@@ -73,8 +73,8 @@ mod tests {
                 "an amount in segments of flow `download`",
             ),
             (
-                "duration = \"30s\"",
-                "kind = \"on-off\"\non = \"1s\"\noff = \"1s\"\nduration = \"30s\"",
+                "kind = \"bulk\"",
+                "kind = \"on-off\"\non = \"1s\"\noff = \"1s\"",
                 "the kind `on-off` of flow `download`",
             ),
             (
