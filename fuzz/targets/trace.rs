@@ -22,7 +22,8 @@ fuzz_target!(|capture: &[u8]| {
             let direction = connection.direction(side);
             assert!(direction.unique_bytes <= direction.data_bytes);
             if let Some(series) = trace.series(index) {
-                svg(connection, series.stream(side), side);
+                svg(connection, series.stream(side), side, None);
+                svg(connection, series.stream(side), side, Some(0.5..1.5));
                 for graph in xplot(connection, series.stream(side), side, ("a", "b")) {
                     let _ = graph.to_string();
                 }
