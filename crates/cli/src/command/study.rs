@@ -70,7 +70,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Folder for the HTML report, index.html, and each figure, figure-NAME.svg [default: `report` in the
-    /// results' folder; in the lab only of studies without figures]
+    /// results' folder; in the lab not where a figure shows the course of single runs]
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Points that are run at a time [default: the processors; in the lab 1]
