@@ -8,6 +8,7 @@ mod file;
 mod pattern;
 mod receiver;
 mod request;
+mod sample_clock;
 mod sender;
 mod wait;
 

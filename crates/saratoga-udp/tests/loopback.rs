@@ -311,15 +311,7 @@ fn all_sessions_together_keep_to_the_rate() {
 /// As a client that was killed: the server does not know for long that nobody hears it, but others need not wait for that.
 #[test]
 fn who_is_quiet_has_no_share_of_the_rate_for_long() {
-    let served = Served::new(serve::ServerConfig {
-        link: Link {
-            rate: Rate::from_bits_per_sec(8_000_000),
-            ..LINK
-        },
-        ..config()
-    });
-    std::fs::write(served.file("large"), content(20_000_000)).unwrap();
-    std::fs::write(served.file("a"), content(2_000_000)).unwrap();
+    let served = serves_large_and(2_000_000);
     let mut killed = Peer::new("127.0.0.1:0", served.address);
     killed.send(&request(7, RequestKind::Get, "large"));
     killed.prove(7);
@@ -328,6 +320,20 @@ fn who_is_quiet_has_no_share_of_the_rate_for_long() {
     let received = received_beside(&mut killed, false, &served, get("a", here.path()));
     // A fifteenth of the file, and as much as the file where both have the same.
     assert!(received < 800_000, "{received}");
+}
+
+/// A server of 8 Mbit/s with a file `large`, of 20 s at this rate, and a file `a` of `octets`.
+fn serves_large_and(octets: usize) -> Served {
+    let served = Served::new(serve::ServerConfig {
+        link: Link {
+            rate: Rate::from_bits_per_sec(8_000_000),
+            ..LINK
+        },
+        ..config()
+    });
+    std::fs::write(served.file("large"), content(20_000_000)).unwrap();
+    std::fs::write(served.file("a"), content(octets)).unwrap();
+    served
 }
 
 /// Octets that `peer`, which `answers` the server's questions or does not, receives while another does `job`.
@@ -356,15 +362,7 @@ fn received_beside(peer: &mut Peer, answers: bool, served: &Served, job: Job) ->
 /// Who asks for many files at once has no more of the rate than who asks for one.
 #[test]
 fn the_rate_is_shared_by_who_asks_and_not_by_what_is_asked_for() {
-    let served = Served::new(serve::ServerConfig {
-        link: Link {
-            rate: Rate::from_bits_per_sec(8_000_000),
-            ..LINK
-        },
-        ..config()
-    });
-    std::fs::write(served.file("large"), content(20_000_000)).unwrap();
-    std::fs::write(served.file("a"), content(200_000)).unwrap();
+    let served = serves_large_and(200_000);
     let mut many = Peer::new("127.0.0.2:0", served.address);
     many.send(&request(1, RequestKind::Get, "large"));
     many.prove(1);

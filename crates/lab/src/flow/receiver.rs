@@ -1,7 +1,8 @@
 //! The receiving end of a flow: counts the bytes, records when they came, and checks each.
 
+use super::sample_clock::SampleClock;
 use super::wait::Wait;
-use super::{Lost, SAMPLE, Shared};
+use super::{Lost, Shared};
 use bentpipe_base::Instant;
 use bentpipe_scenario::{Amount, FlowKind};
 use bentpipe_sockets::{socket, timer};
@@ -102,10 +103,10 @@ impl Shared {
 
     fn drain(&self, wait: &mut Wait, stream: &OwnedFd, got: &mut Received) -> Result<(), Lost> {
         let mut buffer = vec![0; 256 * 1024];
-        let mut next = self.opened.get().copied().unwrap_or(self.start);
+        let mut clock = SampleClock::new(self);
         wait.readable(stream)?;
         loop {
-            if wait.for_one(next.min(self.end()))? {
+            if wait.for_one(clock.next.min(self.end()))? {
                 match socket::receive(stream, &mut buffer) {
                     Ok(0) => return self.ended(stream, got),
                     Ok(length) => self.take(&buffer[..length], got)?,
@@ -113,12 +114,8 @@ impl Shared {
                     Err(e) => return Err(e.into()),
                 }
             }
-            let now = timer::now();
-            if now >= next {
+            if let Some(now) = clock.due() {
                 got.series.push((now, got.bytes));
-                while next <= now {
-                    next += SAMPLE;
-                }
             }
             self.go_on()?;
         }

@@ -1,9 +1,10 @@
 //! Requests and answers on one connection: the receiver asks, the sender answers, as the simulator's
 //! applications of this name do.
 
+use super::sample_clock::SampleClock;
 use super::wait::Wait;
 use super::{Lost, Received, SAMPLE, Sent, Shared};
-use bentpipe_base::{Bytes, Instant};
+use bentpipe_base::Bytes;
 use bentpipe_scenario::Amount;
 use bentpipe_sockets::{socket, tcp, timer};
 use std::io;
@@ -53,7 +54,9 @@ impl Shared {
             let next = timer::now() + think;
             while timer::now() < next {
                 wait.for_one(next.min(clock.next).min(self.end()))?;
-                clock.note(|now| got.series.push((now, got.bytes)));
+                if let Some(now) = clock.due() {
+                    got.series.push((now, got.bytes));
+                }
                 self.go_on()?;
             }
             wait.writable(stream)?;
@@ -103,10 +106,9 @@ impl Shared {
                     wait.turn_writable(stream)?;
                 }
             }
-            let info = || tcp::info(stream);
-            let mut noted = Ok(());
-            clock.note(|now| noted = info().map(|info| sent.series.push((now, info))));
-            noted?;
+            if let Some(now) = clock.due() {
+                sent.series.push((now, tcp::info(stream)?));
+            }
             self.send_on(timer::now())?;
         }
     }
@@ -119,7 +121,9 @@ impl Shared {
         got: &mut Received,
     ) -> Result<bool, Lost> {
         let ready = wait.for_one(clock.next.min(self.end()))?;
-        clock.note(|now| got.series.push((now, got.bytes)));
+        if let Some(now) = clock.due() {
+            got.series.push((now, got.bytes));
+        }
         self.go_on()?;
         Ok(ready)
     }
@@ -148,30 +152,6 @@ impl Shared {
         match self.amount {
             Amount::Bytes(size) => size.0.saturating_sub(bytes),
             Amount::Duration(_) | Amount::Segments(_) => u64::MAX,
-        }
-    }
-}
-
-/// When the next sample is due.
-struct SampleClock {
-    next: Instant,
-}
-
-impl SampleClock {
-    fn new(shared: &Shared) -> Self {
-        Self {
-            next: shared.opened.get().copied().unwrap_or(shared.start),
-        }
-    }
-
-    /// Has a sample taken if one is due.
-    fn note(&mut self, sample: impl FnOnce(Instant)) {
-        let now = timer::now();
-        if now >= self.next {
-            sample(now);
-            while self.next <= now {
-                self.next += SAMPLE;
-            }
         }
     }
 }

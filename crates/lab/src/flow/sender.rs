@@ -1,7 +1,8 @@
 //! The sending end of a flow: keeps the socket full, and records the state of its TCP.
 
+use super::sample_clock::SampleClock;
 use super::wait::Wait;
-use super::{Lost, SAMPLE, Shared};
+use super::{Lost, Shared};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_bpf::user_name;
 use bentpipe_scenario::{Amount, FlowKind};
@@ -80,12 +81,16 @@ impl Shared {
             Amount::Duration(_) | Amount::Segments(_) => u64::MAX,
         };
         let mut written = 0;
-        let mut next = self.opened.get().copied().unwrap_or(self.start);
+        let mut clock = SampleClock::new(self);
         wait.writable(stream)?;
         loop {
             let looks = written == size && sent.acknowledged.is_none();
-            let until = if looks { timer::now() + LOOK } else { next };
-            let ready = wait.for_one(until.min(next))?;
+            let until = if looks {
+                timer::now() + LOOK
+            } else {
+                clock.next
+            };
+            let ready = wait.for_one(until.min(clock.next))?;
             // The FIN, which counts as one byte, may follow the data on its own.
             if looks && tcp::unacknowledged(stream)? <= Bytes(1) {
                 sent.acknowledged = Some(timer::now());
@@ -101,14 +106,10 @@ impl Shared {
                     return Ok(());
                 }
             }
-            let now = timer::now();
-            if now >= next {
+            if let Some(now) = clock.due() {
                 sent.series.push((now, tcp::info(stream)?));
-                while next <= now {
-                    next += SAMPLE;
-                }
             }
-            self.send_on(now)?;
+            self.send_on(timer::now())?;
         }
     }
 
