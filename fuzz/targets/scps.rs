@@ -93,6 +93,10 @@ struct World {
     now: Instant,
     stamps: bool,
     clock: u32,
+    /// Bytes that were written, of which so many may wait for their acknowledgement: a stream that exists only as a count
+    /// knows no bound of its own.
+    written: u64,
+    send_buffer: u64,
     /// Payload that was sent since the connection stood, and when that was.
     sent: u64,
     since: Option<Instant>,
@@ -199,7 +203,9 @@ impl World {
         match step {
             Step::Wait(ms) => self.wait(*ms),
             Step::Write(bytes) => {
-                self.tcp.write_virtual(u64::from(*bytes) * 16);
+                let waiting = self.written.saturating_sub(self.tcp.counters().bytes_acked);
+                let room = self.send_buffer.saturating_sub(waiting);
+                self.written += self.tcp.write_virtual(room.min(u64::from(*bytes) * 16));
                 self.drain();
             }
             Step::Says(says) => self.arrives(self.segment(says)),
@@ -258,6 +264,7 @@ fuzz_target!(|plan: Plan| {
         scps.snack_delay = Duration::from_millis(plan.snack_delay.into());
     }
     // The least segment that a peer may ask for is 48 bytes, less the timestamps.
+    let send_buffer = config.send_buffer.0;
     let segments = (config.send_buffer.0 + config.receive_buffer.0) as i64 / 36 + 1;
     let wire = u64::from(config.mss) + 40 + 40;
     let now = Instant::from_nanos(1_000_000_000);
@@ -268,6 +275,8 @@ fuzz_target!(|plan: Plan| {
         now,
         stamps: plan.timestamps,
         clock: 0,
+        written: 0,
+        send_buffer,
         sent: 0,
         since: None,
         rate,
