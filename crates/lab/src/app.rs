@@ -22,6 +22,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A program that moves a file.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,16 @@ pub struct App {
     pub(crate) needs: &'static [Need],
     /// Both its sides, ready to be started.
     pub(crate) prepare: fn(&Site<'_>) -> io::Result<Pair>,
+    /// Of a program that sends nothing again: reads what came of it from what the client says at its end.
+    pub(crate) report: Option<fn(&str) -> Option<Report>>,
+}
+
+/// What came of all that a program sent once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) bytes: u64,
+    /// From its first byte to its last.
+    pub(crate) time: Duration,
 }
 
 /// Between the client, which opens the connection, and the server: which ways files go.
@@ -60,6 +71,7 @@ pub const APPS: &[App] = &[
     ftp::APP,
     ftp::SMALL_WINDOW,
     nuttcp::APP,
+    nuttcp::UDP,
 ];
 
 /// The names of [`APPS`].

@@ -1,5 +1,6 @@
 //! Makes the figures of a run from what its threads recorded.
 
+use crate::app::{APPS, App};
 use crate::emulator::Report;
 use crate::flow::{FinishedFlow, Received, ReceivedEnd};
 use crate::gateway;
@@ -87,8 +88,12 @@ fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Mean {
     delays.collect()
 }
 
-/// What a program's flow uses: the control of its route, or Saratoga's own.
+/// What a program's flow uses: the control of its route, or Saratoga's own; none where nothing is sent again.
 fn own_control(scenario: &Scenario, flow: &Flow) -> String {
+    let once = |app: &&App| app.report.is_some() && flow.app.as_deref() == Some(app.name);
+    if APPS.iter().any(|app| once(&app)) {
+        return Flow::SARATOGA_CONTROLS[0].to_owned();
+    }
     let control = scenario
         .sender_control(flow)
         .unwrap_or_else(|| flow.saratoga_control());
@@ -152,6 +157,7 @@ fn end(flow: &Flow, ended: &FinishedFlow, opened: Instant, limit: Instant) -> (E
     match (end, flow.amount) {
         (ReceivedEnd::Finished, Amount::Bytes(_) | Amount::Segments(_)) => (End::Finished, last),
         (ReceivedEnd::Finished, Amount::Duration(time)) => (End::Finished, opened + time),
+        (ReceivedEnd::Incomplete, _) => (End::CutOff, last),
         (ReceivedEnd::CutOff, _) => {
             // If the sender could not open the connection, that is why the flow ended, and not the time limit.
             match &ended.sent.broken {

@@ -14,6 +14,7 @@ pub(super) const APP: App = App {
     ways: Ways::Both,
     needs: &[SERVER, Need::Program("curl")],
     prepare: by_curl,
+    report: None,
 };
 
 pub(super) const WGET: App = App {
@@ -22,6 +23,7 @@ pub(super) const WGET: App = App {
     ways: Ways::ToClient,
     needs: &[SERVER, Need::Program("wget")],
     prepare: by_wget,
+    report: None,
 };
 
 fn serve(site: &Site<'_>) -> io::Result<Command> {

@@ -9,6 +9,7 @@ pub(super) const APP: App = App {
     ways: Ways::Both,
     needs: &[],
     prepare,
+    report: None,
 };
 
 fn prepare(site: &Site<'_>) -> io::Result<Pair> {

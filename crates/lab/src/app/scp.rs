@@ -10,6 +10,7 @@ pub(super) const APP: App = App {
     ways: Ways::Both,
     needs: &[ssh::CLIENT, ssh::SERVER, ssh::KEYS, Need::Program("scp")],
     prepare,
+    report: None,
 };
 
 fn prepare(site: &Site<'_>) -> io::Result<Pair> {

@@ -11,6 +11,7 @@ pub(super) const APP: App = App {
     ways: Ways::Both,
     needs: &[ssh::CLIENT, ssh::SERVER, ssh::KEYS, Need::Program("sftp")],
     prepare,
+    report: None,
 };
 
 fn prepare(site: &Site<'_>) -> io::Result<Pair> {

@@ -2,10 +2,11 @@
 //! the flow's ends, what has come is seen by the receiver's folder.
 //!
 //! All times count from the start of the client. The file has arrived when it stands whole under its name
-//! at the receiver; then it is compared with what was sent.
+//! at the receiver; then it is compared with what was sent. Of a program that sends everything once and stores
+//! nothing ([`App::report`]), bytes and time are those that it says itself.
 
 use super::{Pattern, Received, ReceivedEnd, SAMPLE};
-use crate::app::{APPS, App, Pair, Site, Ways, app_names};
+use crate::app::{APPS, App, Pair, Report, Site, Ways, app_names};
 use crate::error::LabError;
 use crate::plan::FlowPlan;
 use bentpipe_base::Instant;
@@ -51,6 +52,7 @@ pub(crate) struct Prepared {
     size: u64,
     target: PathBuf,
     folder: Folder,
+    report: Option<fn(&str) -> Option<Report>>,
     pattern: Arc<Pattern>,
 }
 
@@ -119,6 +121,7 @@ impl Prepared {
             size: size.0,
             target,
             folder,
+            report: app.report,
             pattern: Arc::clone(pattern),
         })
     }
@@ -155,6 +158,7 @@ impl Prepared {
             folder: &self.folder,
             target: &self.target,
             size: self.size,
+            report: self.report,
             received: Received {
                 connected: Some(now),
                 ..Received::default()
@@ -162,6 +166,7 @@ impl Prepared {
         };
         watch.received.end = match watch.until_there(now, limit, stop, shown) {
             Arrival::Whole => watch.verdict(&self.pattern),
+            Arrival::Reported(report) => watch.take_report(now, report),
             Arrival::CutOff => ReceivedEnd::CutOff,
             Arrival::Failed(why) => ReceivedEnd::Failed(why),
         };
@@ -257,6 +262,7 @@ fn said(folder: &Folder, log: &str) -> String {
 /// How the transfer of a file ended.
 enum Arrival {
     Whole,
+    Reported(Report),
     CutOff,
     Failed(String),
 }
@@ -268,6 +274,7 @@ struct Watch<'a> {
     folder: &'a Folder,
     target: &'a Path,
     size: u64,
+    report: Option<fn(&str) -> Option<Report>>,
     received: Received,
 }
 
@@ -306,11 +313,33 @@ impl Watch<'_> {
             match ended {
                 Ok(None) => thread::sleep(LOOK),
                 Ok(Some(status)) => {
+                    if let Some(report) = self.reported() {
+                        return Arrival::Reported(report);
+                    }
                     let said = said(self.folder, "client.log");
                     return Arrival::Failed(format!("the client ended ({status}){said}"));
                 }
                 Err(error) => return Arrival::Failed(format!("the client is lost: {error}")),
             }
+        }
+    }
+
+    /// What the client said at its end, of a program whose word is taken.
+    fn reported(&self) -> Option<Report> {
+        let read = self.report?;
+        read(&fs::read_to_string(self.folder.path().join("client.log")).ok()?)
+    }
+
+    /// What a flow that began at `begin` received, by its program's own word.
+    fn take_report(&mut self, begin: Instant, report: Report) -> ReceivedEnd {
+        let last = begin + report.time;
+        self.received.bytes = report.bytes.min(self.size);
+        self.received.last = Some(last);
+        self.received.series = vec![(begin, 0), (last, self.received.bytes)];
+        if self.received.bytes == self.size {
+            ReceivedEnd::Finished
+        } else {
+            ReceivedEnd::Incomplete
         }
     }
 

@@ -35,6 +35,8 @@ pub(crate) enum End {
     Finished,
     /// The run was over first.
     CutOff,
+    /// All was sent, once, and not all of it came.
+    Incomplete,
     /// The connection failed, or delivered wrong bytes.
     Failed(String),
 }
