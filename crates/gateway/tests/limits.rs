@@ -6,8 +6,9 @@ mod support;
 
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
+use bentpipe_os::netlink::Prefix;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use support::{Ip, Listener, Stage, abort, child, descriptors_of, eventually, exchange, pattern};
 
@@ -72,9 +73,22 @@ fn nine_thousand_flows_are_held() {
     let stage = Stage::new();
     let gateway = child::start(&stage, "");
     let listener = stage.listen(Ip::V4);
+    // One client alone would not have so many.
+    let clients: Vec<SocketAddr> = (0..60)
+        .map(|number| SocketAddr::from(([10, 77, 1, 10 + number], 0)))
+        .collect();
+    for client in &clients {
+        let prefix = Prefix::new(client.ip(), 24).unwrap();
+        let netlink = stage.client.netlink().unwrap();
+        netlink.add_address("eth0", prefix).unwrap();
+    }
     let start = Instant::now();
     let mut pairs: Vec<_> = (0..9_000)
-        .map(|_| (stage.connect(listener.address()), listener.accept()))
+        .map(|number| {
+            let client = clients[number % clients.len()];
+            let client = stage.connect_from(client, listener.address());
+            (client, listener.accept())
+        })
         .collect();
     let opened = start.elapsed();
     let pid = gateway.child.id();
@@ -124,6 +138,39 @@ fn beyond_the_limit_flows_pass_unsplit() {
     });
     old.iter_mut().chain(&mut unsplit).for_each(exchange);
     assert_eq!(gateway.meter.read().starved, 0);
+}
+
+/// One client does not have all flows: what is beyond its share passes, and those of others are split all the time.
+#[test]
+fn one_client_does_not_have_all_flows() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let mut config = Stage::config();
+    config.limits.flows = 40;
+    let gateway = stage.split_by(config);
+    // A busy host may have some pass for other reasons.
+    let open_until = |ip, done: &dyn Fn() -> bool| {
+        let mut pairs = Vec::new();
+        while !done() {
+            assert!(pairs.len() < 200, "{:?}", gateway.meter.read());
+            pairs.push(stage.pair(ip));
+            pairs.iter_mut().for_each(exchange);
+        }
+        pairs
+    };
+    let open = || gateway.meter.read().open;
+    let mut many = open_until(Ip::V4, &|| gateway.meter.read().over_client_flows >= 10);
+    assert_eq!(open(), 30, "three quarters");
+    let passed = gateway.meter.passed().unwrap();
+    let passed = passed.iter().find(|count| count.name == "client_flows");
+    assert!(passed.unwrap().packets >= 10, "{passed:?}");
+
+    let mut others = open_until(Ip::V6, &|| open() == 35);
+    many.iter_mut().chain(&mut others).for_each(exchange);
+    many.clear();
+    eventually("their end", || open() == 5);
+    let _more = open_until(Ip::V4, &|| open() == 10);
+    assert_eq!(gateway.meter.read().suspended, 0);
 }
 
 /// Over the bound of buffered bytes new flows pass end to end; those that stand lose nothing, and once

@@ -90,6 +90,8 @@ counters! {
     queue_overrun,
     /// SYNs that passed unsplit at the limit of flows before the kernel's rules let them pass.
     over_flows,
+    /// SYNs that passed unsplit because their client had its share of `flows`: three times what others left.
+    over_client_flows,
     /// SYNs that passed unsplit for want of descriptors before the kernel's rules let them pass.
     over_descriptors,
     /// SYNs that passed unsplit at the limit of buffered bytes before the kernel's rules let them pass.
@@ -203,14 +205,16 @@ impl Snapshot {
         self.over_half_open
             + self.over_backlog
             + self.over_flows
+            + self.over_client_flows
             + self.over_descriptors
             + self.over_buffered
     }
 
     /// SYNs that passed unsplit by a worker's word, by the reason as `Meter::passed` of the gateway names it.
-    pub fn unsplit(&self) -> [(&'static str, u64); 10] {
+    pub fn unsplit(&self) -> [(&'static str, u64); 11] {
         [
             ("limit_flows", self.over_flows),
+            ("client_flows", self.over_client_flows),
             ("limit_descriptors", self.over_descriptors),
             ("limit_buffered", self.over_buffered),
             ("unattended", self.unattended),

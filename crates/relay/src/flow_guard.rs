@@ -1,25 +1,32 @@
 //! Keeps a flow in the gateway's count for as long as it lives.
 
+use crate::client_flows::Places;
 use crate::shared::Shared;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// One flow in the count of [`Shared`], until it is dropped. It moves with the sockets that the flow has: from the
 /// SYN that is held to the handshake that waits for its client, and on to the flow with its two pumps. So a flow that
 /// ends in whatever way, by a panic too, is counted no longer.
-pub(crate) struct FlowGuard(Arc<Shared>);
+pub(crate) struct FlowGuard {
+    shared: Arc<Shared>,
+    places: Places,
+}
 
 impl FlowGuard {
-    /// Counts one flow more.
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        shared.flow_began();
-        Self(Arc::clone(shared))
+    /// Counts one flow more, which `client` has begun.
+    pub(crate) fn new(shared: &Arc<Shared>, client: IpAddr) -> Self {
+        Self {
+            places: shared.flow_began(client),
+            shared: Arc::clone(shared),
+        }
     }
 }
 
 impl Drop for FlowGuard {
     fn drop(&mut self) {
-        self.0.flow_ended();
+        self.shared.flow_ended(self.places);
     }
 }
 
@@ -68,7 +75,7 @@ mod tests {
             spare: None,
             fragments: false,
             bytes: Box::default(),
-            guard: FlowGuard::new(shared),
+            guard: FlowGuard::new(shared, ends(number).0.ip()),
         }
     }
 
@@ -135,7 +142,7 @@ mod tests {
     #[test]
     fn a_panic_ends_the_count_too() {
         let shared = shared();
-        let held = FlowGuard::new(&shared);
+        let held = FlowGuard::new(&shared, ends(1).0.ip());
         let worker = std::thread::spawn(move || {
             let _flow = held;
             panic!("tried here");

@@ -85,6 +85,12 @@ impl FlowCounter {
         }
     }
 
+    /// How many more flows fit below the bound at which interception stops.
+    pub(crate) fn left(&self) -> usize {
+        let bound = self.suspend.load(Ordering::Relaxed);
+        bound.saturating_sub(self.flows())
+    }
+
     /// Whether the bound at which interception stops is reached.
     pub(crate) fn is_met(&self) -> bool {
         self.flows() >= self.suspend.load(Ordering::Relaxed)

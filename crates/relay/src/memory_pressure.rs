@@ -7,9 +7,10 @@
 //! (`worker::stalled`) and report how much these hold, by client. What a client's stalled flows hold beyond its share
 //! will be freed soon, and does not keep new flows out.
 
+use crate::client::Client;
 use bentpipe_base::{Bytes, Instant};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,19 +24,6 @@ pub const TIME_SHARE: u32 = 200;
 
 /// How long it takes to find out whose flows are stalled, with a margin; the bound counts as met only after that.
 const WHOSE: Duration = Duration::from_secs(4);
-
-/// A client: an address, or where IPv6 gives each host a network of its own, that network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Client(IpAddr);
-
-impl Client {
-    pub(crate) fn of(address: IpAddr) -> Self {
-        Self(match address {
-            IpAddr::V4(_) => address,
-            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-        })
-    }
-}
 
 /// How much the stalled flows of each client hold, in bytes.
 pub(crate) type StalledBytes = HashMap<Client, u64>;
@@ -315,13 +303,5 @@ mod tests {
             memory.is_over(),
             "twice the bound is too much whosever it is"
         );
-    }
-
-    #[test]
-    fn an_ipv6_network_is_one_client() {
-        let of = |text: &str| Client::of(text.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
     }
 }

@@ -1,6 +1,8 @@
 //! The state that the workers and the supervising thread share: where the gateway is in its life, its settings, the number
 //! of flows, heartbeats, and the eventfds by which they wake each other.
 
+use crate::client::Client;
+use crate::client_flows::{ClientFlows, Places};
 use crate::flow_limit::{FlowBounds, FlowCounter};
 use crate::memory_pressure::MemoryPressure;
 use crate::socket_policy::LegPolicies;
@@ -13,6 +15,7 @@ use bentpipe_os::nft::LIFE;
 use bentpipe_sockets::epoll::Waker;
 use bentpipe_sockets::timer;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -157,6 +160,7 @@ pub struct Shared {
     /// When the watchdog last found all well, as [`Instant`]'s nanoseconds.
     well: AtomicU64,
     flow_counter: FlowCounter,
+    client_flows: ClientFlows,
     settings: Mutex<Arc<Settings>>,
     /// Counted up with each change of the settings.
     edition: AtomicU64,
@@ -198,6 +202,7 @@ impl Shared {
             mode: AtomicU8::new(AdmissionMode::Suspended as u8),
             well: AtomicU64::new(timer::now().as_nanos()),
             flow_counter: FlowCounter::new(bounds),
+            client_flows: ClientFlows::default(),
             settings: Mutex::new(Arc::new(settings)),
             edition: AtomicU64::new(0),
             exhausted_at: AtomicUsize::new(NEVER),
@@ -340,15 +345,18 @@ impl Shared {
         self.flow_counter.flows()
     }
 
-    /// One flow more; called by [`FlowGuard`](crate::flow_guard::FlowGuard) alone.
-    pub(crate) fn flow_began(&self) {
+    /// One flow more, of `client`; called by [`FlowGuard`](crate::flow_guard::FlowGuard) alone, which keeps what is returned
+    /// for [`Self::flow_ended`].
+    pub(crate) fn flow_began(&self, client: IpAddr) -> Places {
         if self.flow_counter.began() {
             self.gateway.wake();
         }
+        self.client_flows.begin(Client::of(client))
     }
 
     /// One flow less; called by [`FlowGuard`](crate::flow_guard::FlowGuard) alone.
-    pub(crate) fn flow_ended(&self) {
+    pub(crate) fn flow_ended(&self, places: Places) {
+        self.client_flows.end(places);
         let ended = self.flow_counter.ended();
         if ended.resumes {
             self.gateway.wake();
@@ -361,6 +369,13 @@ impl Shared {
     /// Whether one more connection may be taken.
     pub(crate) fn has_room(&self) -> bool {
         self.flow_counter.is_there()
+    }
+
+    /// Whether the share of `client` in the limit of flows leaves room for one more.
+    pub(crate) fn has_room_for(&self, client: IpAddr) -> bool {
+        let client = Client::of(client);
+        self.client_flows
+            .have_room_for(client, self.flow_counter.left())
     }
 
     /// Whether the kernel has refused a descriptor of late.
@@ -524,17 +539,18 @@ mod tests {
             hard: 5,
         };
         let shared = Shared::with(bounds, 1);
-        (0..3).for_each(|_| shared.flow_began());
+        let began = || shared.flow_began([192, 0, 2, 1].into());
+        let first = [began(), began(), began()];
         assert!(shared.limit().is_none() && !shared.gateway_waker().drain());
-        shared.flow_began();
+        began();
         assert!(shared.limit() == Some(Limit::Flows) && shared.gateway_waker().drain());
         assert!(shared.has_room(), "what was intercepted already is taken");
-        shared.flow_began();
+        began();
         assert!(!shared.has_room());
-        shared.flow_ended();
-        shared.flow_ended();
+        shared.flow_ended(first[0]);
+        shared.flow_ended(first[1]);
         assert!(!shared.may_resume() && !shared.gateway_waker().drain());
-        shared.flow_ended();
+        shared.flow_ended(first[2]);
         assert!(shared.may_resume() && shared.gateway_waker().drain());
 
         shared.out_of_descriptors();

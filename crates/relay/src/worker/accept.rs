@@ -178,7 +178,7 @@ impl Worker {
             self.shared.control_lost();
         }
         let begun = dialled.begun;
-        let guard = FlowGuard::new(&self.shared);
+        let guard = FlowGuard::new(&self.shared, ends.0.ip());
         let flow = Flow::new(near, dialled.socket, entered, guard);
         let index = self.flows.insert(flow);
         if !self.watch(index, Side::Far) {

@@ -12,8 +12,9 @@
 //! reads again gets its room back.
 
 use super::Worker;
+use crate::client::Client;
 use crate::flow::{Flow, Phase, Side};
-use crate::memory_pressure::{CarriedBytes, CarriedConnections, Client, StalledBytes};
+use crate::memory_pressure::{CarriedBytes, CarriedConnections, StalledBytes};
 use crate::socket_policy::{End, LegPolicies};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_sockets::{socket, tcp, timer};

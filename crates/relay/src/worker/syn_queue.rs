@@ -192,12 +192,16 @@ impl Worker {
         let refusal =
             refusal.or_else(|| syn_queue.refusal(syn, self.settings.half_open, &self.counters));
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
+        let share = || {
+            let has_room = self.shared.has_room_for(syn.ends.0.ip());
+            (!has_room).then_some(&self.counters.over_client_flows)
+        };
         let silence = || {
             let silence = self.shared.unanswered_dials();
             let is_before = silence.should_pass(&syn.ends, timer::now());
             is_before.then_some(&self.counters.unanswered)
         };
-        if let Some(counter) = refusal.or_else(limit).or_else(silence) {
+        if let Some(counter) = refusal.or_else(limit).or_else(share).or_else(silence) {
             counter.one();
             return syn_queue.give(packet, Verdict::Pass);
         }
@@ -275,7 +279,7 @@ impl Worker {
             spare: None,
             fragments: syn.service.fragments,
             bytes,
-            guard: FlowGuard::new(&self.shared),
+            guard: FlowGuard::new(&self.shared, syn.ends.0.ip()),
         };
         let index = syn_queue.table.hold(held);
         let watched = syn_queue.table.held(index).map(|held| {
