@@ -9,7 +9,7 @@
 
 use crate::client::Client;
 use bentpipe_base::{Bytes, Instant};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +27,18 @@ const WHOSE: Duration = Duration::from_secs(4);
 
 /// How much the stalled flows of each client hold, in bytes.
 pub(crate) type StalledBytes = HashMap<Client, u64>;
+
+/// What the stalled flows of all workers hold, as one worker sees it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct StalledShares {
+    /// By client.
+    pub(crate) bytes: StalledBytes,
+    /// What one client may hold.
+    pub(crate) share: u64,
+    /// Clients that have stalled flows at a worker of a lower number. Each client keeps one of its flows longer than the others:
+    /// the worker of the lowest number leaves it.
+    pub(crate) elsewhere: HashSet<Client>,
+}
 
 /// What a carrier keeps of a connection, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,18 +112,19 @@ impl MemoryPressure {
         Arc::clone(&carried)
     }
 
-    /// What stalled flows of worker number `worker` hold; returns that of all workers, and how much of it
-    /// a client may.
-    pub(crate) fn report_stalled(
-        &self,
-        worker: usize,
-        claims: StalledBytes,
-    ) -> (StalledBytes, u64) {
+    /// What stalled flows of worker number `worker` hold; returns that of all workers.
+    pub(crate) fn report_stalled(&self, worker: usize, claims: StalledBytes) -> StalledShares {
         let mut all = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = all.get_mut(worker) {
             *place = claims;
         }
-        self.sum(&all)
+        let (bytes, share) = self.sum(&all);
+        let lower = all.iter().take(worker).flat_map(HashMap::keys);
+        StalledShares {
+            bytes,
+            share,
+            elsewhere: lower.copied().collect(),
+        }
     }
 
     /// All claims by client, and the share of one.
@@ -285,18 +298,18 @@ mod tests {
             memory.update(Bytes(held), at(4));
             memory.is_over()
         };
-        let (_, share) = memory.report_stalled(0, [(client(1), 600)].into());
-        assert_eq!(share, 250);
-        let (all, share) = memory.report_stalled(1, [(client(1), 200), (client(2), 50)].into());
-        assert_eq!((all[&client(1)], share), (800, 250));
+        let seen = memory.report_stalled(0, [(client(1), 600)].into());
+        assert_eq!((seen.share, seen.elsewhere), (250, HashSet::new()));
+        let seen = memory.report_stalled(1, [(client(1), 200), (client(2), 50)].into());
+        assert_eq!((seen.bytes[&client(1)], seen.share), (800, 250));
+        assert_eq!(seen.elsewhere, [client(1)].into());
         assert!(!over(1550), "550 of the 1550 are about to be taken");
         assert!(over(1551), "others hold the bound");
         memory.report_stalled(0, StalledBytes::new());
         assert!(over(901), "nobody is over a share");
         // Each of nine has no more than a tenth.
         let nine = (0..9).map(|last| (client(last), 500)).collect();
-        let (_, share) = memory.report_stalled(0, nine);
-        assert_eq!(share, 100);
+        assert_eq!(memory.report_stalled(0, nine).share, 100);
         assert!(!over(1899));
         memory.update(Bytes(2001), at(5));
         assert!(

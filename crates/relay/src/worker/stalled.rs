@@ -7,14 +7,15 @@
 //! counts as if it were in the buffers of the leg's socket. A flow is stalled
 //! when its receiver has acknowledged next to nothing for [`PAUSE`]. It is then shrunk: the bytes that wait are kept,
 //! and no more are read. If the stalled flows of one client hold more than its share, then its other full flows and its
-//! new ones are shrunk too. When three quarters of the bound are in use, the flows that have been stalled longest are
-//! reset: after the configured time, or after a tenth of it where the client is over its share. A flow whose receiver
-//! reads again gets its room back.
+//! new ones are shrunk too. When three quarters of the bound are in use, flows are reset, the longest stalled first: those of
+//! clients over their shares after a tenth of the configured time, but for one of each client, and then any after
+//! all of that time. So nobody loses its only stalled flow early because many others have some, whose shares make its own
+//! smaller than what a flow holds. A flow whose receiver reads again gets its room back.
 
 use super::Worker;
 use crate::client::Client;
 use crate::flow::{Flow, Phase, Side};
-use crate::memory_pressure::{CarriedBytes, CarriedConnections, StalledBytes};
+use crate::memory_pressure::{CarriedBytes, CarriedConnections, StalledBytes, StalledShares};
 use crate::socket_policy::{End, LegPolicies};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_sockets::{socket, tcp, timer};
@@ -34,7 +35,7 @@ const NOTHING: Bytes = Bytes(16 << 10);
 /// A receiver that at its present pace would need longer than so many times [`PAUSE`] for the bytes that wait counts as
 /// slow.
 const LONG: u64 = 8;
-/// A stalled flow of a client over its share is reset after this fraction (one tenth) of the configured time.
+/// A stalled flow of a client over its share that has others is reset after this fraction (one tenth) of the configured time.
 const PART: u32 = 10;
 
 /// What is known of a pump that is full or whose sockets hold much, or was shrunk.
@@ -61,16 +62,56 @@ struct Watched {
 pub(super) struct Stalled {
     pumps: HashMap<(u32, Side), Watched>,
     looked: Option<Instant>,
-    /// The bytes that stalled flows of all workers held at the last look, and a client's share.
-    stalled_bytes: StalledBytes,
-    share: u64,
+    /// What stalled flows of all workers held at the last look.
+    shares: StalledShares,
+}
+
+/// A flow of which a pump is stalled or slow.
+#[derive(Clone, Copy, Debug)]
+struct StalledFlow {
+    index: u32,
+    client: Client,
+    /// Bytes that wait in its pumps.
+    held: u64,
+    /// Since when the receiver that is longest stalled has taken next to nothing.
+    since: Instant,
 }
 
 impl Stalled {
     fn is_over_share(&self, client: Client) -> bool {
-        self.stalled_bytes
-            .get(&client)
-            .is_some_and(|bytes| *bytes > self.share)
+        let bytes = self.shares.bytes.get(&client);
+        bytes.is_some_and(|bytes| *bytes > self.shares.share)
+    }
+
+    /// The flows that hold too much, the longest stalled first.
+    fn flows(&self, now: Instant) -> Vec<StalledFlow> {
+        let mut flows = HashMap::<u32, StalledFlow>::new();
+        let pumps = self.pumps.iter();
+        for ((index, _), pump) in pumps.filter(|(_, pump)| pump.holds_too_much(now)) {
+            let flow = flows.entry(*index).or_insert(StalledFlow {
+                index: *index,
+                client: pump.client,
+                held: 0,
+                since: pump.since,
+            });
+            flow.held += pump.held;
+            flow.since = flow.since.min(pump.since);
+        }
+        let mut flows: Vec<_> = flows.into_values().collect();
+        flows.sort_unstable_by_key(|flow| flow.since);
+        flows
+    }
+
+    /// How many of these flows of a client may be reset before the configured time: all but the last of each client.
+    fn spare(&self, flows: &[StalledFlow]) -> HashMap<Client, usize> {
+        let mut spare = HashMap::<Client, usize>::new();
+        for flow in flows {
+            *spare.entry(flow.client).or_default() += 1;
+        }
+        for (client, count) in &mut spare {
+            *count -= usize::from(!self.shares.elsewhere.contains(client));
+        }
+        spare
     }
 }
 
@@ -93,24 +134,20 @@ impl Worker {
         }
         self.stalled.looked = Some(now);
         self.watch_pumps(now);
-        let mut stalled_bytes = StalledBytes::new();
-        for pump in self.stalled.pumps.values() {
-            if pump.holds_too_much(now) {
-                *stalled_bytes.entry(pump.client).or_default() += pump.held;
-            }
+        let stalled = self.stalled.flows(now);
+        let mut bytes = StalledBytes::new();
+        for flow in &stalled {
+            *bytes.entry(flow.client).or_default() += flow.held;
         }
-        (self.stalled.stalled_bytes, self.stalled.share) = self
-            .shared
-            .memory()
-            .report_stalled(self.number, stalled_bytes);
+        self.stalled.shares = self.shared.memory().report_stalled(self.number, bytes);
         self.resize_pumps(now);
-        self.make_room(now);
+        self.make_room(&stalled, now);
     }
 
     /// Gives a new flow less room from the start if memory is short and its client's stalled flows hold more than its
     /// share.
     pub(super) fn begin_shrunk(&mut self, index: u32) {
-        if self.stalled.stalled_bytes.is_empty() || !self.shared.memory().is_under_pressure() {
+        if self.stalled.shares.bytes.is_empty() || !self.shared.memory().is_under_pressure() {
             return;
         }
         let Some(flow) = self.flows.get_mut(index) else {
@@ -192,8 +229,9 @@ impl Worker {
         self.stalled.pumps = pumps;
     }
 
-    /// Resets stalled flows until enough memory is reclaimed, the longest stalled first.
-    fn make_room(&mut self, now: Instant) {
+    /// Resets flows of `stalled` until enough memory is reclaimed: first those of clients that hold more than their shares by
+    /// several, then those that have been stalled for the configured time; of each the longest stalled first.
+    fn make_room(&mut self, stalled: &[StalledFlow], now: Instant) {
         let load = self.shared.memory();
         // Each worker reclaims an equal part.
         let wanted = load.to_reclaim().div_ceil(load.workers());
@@ -202,31 +240,33 @@ impl Worker {
         }
         let bound = self.settings.stalled;
         let soon = (bound / PART).max(PAUSE).min(bound);
-        let mut stalled: Vec<_> = self
-            .stalled
-            .pumps
-            .iter()
-            .filter(|(_, pump)| pump.looked == now && now.since(pump.since) >= soon)
-            .map(|((index, _), pump)| (pump.since, *index, pump.client, pump.held))
-            .collect();
-        stalled.sort_unstable_by_key(|(since, ..)| *since);
+        let mut spare = self.stalled.spare(stalled);
         let mut given = 0;
-        for (since, index, client, held) in stalled {
-            if given >= wanted {
-                return;
-            }
-            if now.since(since) < bound && !self.stalled.is_over_share(client) {
-                continue;
-            }
-            if let Some(bytes) = self.stalled.stalled_bytes.get_mut(&client) {
-                *bytes = bytes.saturating_sub(held);
-            }
-            given += held;
-            if self.flows.get_mut(index).is_some() {
-                self.counters.stalled.one();
-                self.drop_flow(index);
+        for flow in stalled.iter().filter(|flow| now.since(flow.since) >= soon) {
+            let left = spare.entry(flow.client).or_default();
+            if given < wanted && *left > 0 && self.stalled.is_over_share(flow.client) {
+                *left -= 1;
+                given += self.give_up(flow);
             }
         }
+        for flow in stalled.iter().filter(|flow| now.since(flow.since) >= bound) {
+            if given < wanted {
+                given += self.give_up(flow);
+            }
+        }
+    }
+
+    /// Resets a stalled flow, unless that was done already; returns how many bytes it held.
+    fn give_up(&mut self, flow: &StalledFlow) -> u64 {
+        if self.flows.get_mut(flow.index).is_none() {
+            return 0;
+        }
+        if let Some(bytes) = self.stalled.shares.bytes.get_mut(&flow.client) {
+            *bytes = bytes.saturating_sub(flow.held);
+        }
+        self.counters.stalled.one();
+        self.drop_flow(flow.index);
+        flow.held
     }
 }
 
