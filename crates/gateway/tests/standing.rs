@@ -36,6 +36,33 @@ fn one_forged_syn_ends_no_connection_that_passes_unsplit() {
     }
 }
 
+/// One acknowledgement that somebody forges in a server's name has the connection pass that is dialled at that moment, and no
+/// other.
+#[test]
+fn a_forged_acknowledgement_has_no_later_connection_pass() {
+    need!(Root, Tproxy, Nft);
+    let stage = Stage::new();
+    let gateway = stage.split_after(Handshake::EndToEnd);
+    let listener = stage.listen(Ip::V4);
+    let (client, server) = ((Ip::V4.client(), 5555).into(), listener.address());
+    let rules = |rules: &'static str| stage.server.run(|| nft::apply(rules).unwrap()).unwrap();
+    rules(
+        "table inet deaf { chain input {
+           type filter hook input priority 0
+           tcp flags syn drop
+         }
+         }",
+    );
+    flood::forge(&stage.client, client, server, Seq(4711));
+    eventually("the dial", || gateway.meter.read().held == 1);
+    flood::forge_acknowledgement(&stage.server, server, client);
+    eventually("the SYN passes", || gateway.meter.read().unanswered == 1);
+    rules("delete table inet deaf");
+    let (mut client, mut server) = (stage.connect(listener.address()), listener.accept());
+    converse(&mut client, &mut server);
+    eventually("that it is split", || gateway.meter.read().connected == 1);
+}
+
 /// A client that has lost power has no such connection any more when it uses its port again: it resets what the server has
 /// (RFC 9293, section 3.5.1), and sends its SYN again.
 #[test]

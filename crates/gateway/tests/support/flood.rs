@@ -27,7 +27,7 @@ pub fn send_each(
         for number in numbers {
             let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
             let port = 1024 + (number / 250 % 60_000) as u16;
-            let syn = syn((client, port).into(), to, Seq(number));
+            let syn = segment((client, port).into(), to, (Seq(number), Flags::SYN));
             sent(socket.send_to(&syn, &to.into()));
         }
     };
@@ -36,7 +36,16 @@ pub fn send_each(
 
 /// Sends one SYN from `netns` in the name of `from`.
 pub fn forge(netns: &Netns, from: SocketAddr, to: SocketAddr, seq: Seq) {
-    let send = || raw().send_to(&syn(from, to, seq), &to.into()).unwrap();
+    forge_segment(netns, from, to, (seq, Flags::SYN));
+}
+
+/// Sends one acknowledgement from `netns` in the name of `from`, of something that was never sent.
+pub fn forge_acknowledgement(netns: &Netns, from: SocketAddr, to: SocketAddr) {
+    forge_segment(netns, from, to, (Seq(4711), Flags::ACK));
+}
+
+fn forge_segment(netns: &Netns, from: SocketAddr, to: SocketAddr, what: (Seq, Flags)) {
+    let send = || raw().send_to(&segment(from, to, what), &to.into()).unwrap();
     netns.run(send).unwrap();
 }
 
@@ -46,7 +55,7 @@ fn raw() -> socket2::Socket {
     socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, raw).unwrap()
 }
 
-fn syn(from: SocketAddr, to: SocketAddr, seq: Seq) -> Vec<u8> {
+fn segment(from: SocketAddr, to: SocketAddr, (seq, flags): (Seq, Flags)) -> Vec<u8> {
     let (IpAddr::V4(client), IpAddr::V4(server)) = (from.ip(), to.ip()) else {
         unreachable!("floods are of IPv4")
     };
@@ -54,7 +63,7 @@ fn syn(from: SocketAddr, to: SocketAddr, seq: Seq) -> Vec<u8> {
         source: from.port(),
         destination: to.port(),
         seq,
-        flags: Flags::SYN,
+        flags,
         window: 65_535,
         options: TcpOptions {
             mss: Some(1460),

@@ -30,6 +30,10 @@ const INITIAL: usize = 64;
 const UNCONFIRMED_TO_ONE: usize = 16;
 const UNCONFIRMED_FROM_ONE: usize = 64;
 const UNCONFIRMED_AT_ALL: usize = 256;
+/// Linux answers no two SYNs for a connection that stands by a challenge ACK within half a second
+/// (`net.ipv4.tcp_invalid_ratelimit`), and has answered the dial's. A client whose SYN passes sooner would hear nothing, and
+/// would have to send it again.
+const CHALLENGES: Duration = Duration::from_millis(510);
 /// When a SYN that was let in comes again so soon, it may have waited in the queue meanwhile.
 const PROMPT: Duration = Duration::from_millis(250);
 /// When so many of a prefix, or to a destination, were given up recently, or so many at all, new SYNs are answered early.
@@ -424,9 +428,10 @@ impl HandshakeTable {
         })
     }
 
-    /// Held SYNs whose addresses and ports are those of a connection that the far side has already.
-    pub(crate) fn challenged(&mut self) -> Vec<u32> {
-        self.find(|held| tcp::is_challenged(&held.far))
+    /// Held SYNs whose addresses and ports are those of a connection that the far side has already, as soon as it will answer
+    /// them too.
+    pub(crate) fn challenged(&mut self, now: Instant) -> Vec<u32> {
+        self.find(|held| now.since(held.begun) >= CHALLENGES && tcp::is_challenged(&held.far))
     }
 
     /// How many far sides there are whose clients are yet to be accepted.

@@ -4,8 +4,9 @@
 //! client gets whatever answer there is. A client that was answered early already has a connection with the gateway, so
 //! it has to wait as for any silent server; its later connections pass.
 //!
-//! A dial that is answered for a connection that stands already, between the same ends and unsplit, is given up at once: until
-//! then that connection's packets come to the dial.
+//! A dial that is answered for a connection that stands already, between the same ends and unsplit, is given up after half a
+//! second: until then that connection's packets come to the dial. Nothing is remembered of it: the destination is not silent, and
+//! somebody may have forged that answer.
 //!
 //! The same is done with SYNs that were looped and come to no listener, because the operator's rules drop or lead away what
 //! comes by `lo`. A client's SYN that has been answered meets the answer's socket when it comes again, and does not
@@ -50,10 +51,15 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let mut given_up = syn_queue.table.challenged();
-        given_up.extend(syn_queue.table.silent_for(PATIENCE, now));
-        for index in given_up {
-            self.on_silent_dial(index, now);
+        let challenged = syn_queue.table.challenged(now);
+        let silent = syn_queue.table.silent_for(PATIENCE, now);
+        for index in challenged {
+            self.give_up_dial(index);
+        }
+        for index in silent {
+            if let Some(ends) = self.give_up_dial(index) {
+                self.shared.unanswered_dials().record_silence(&ends, now);
+            }
         }
         for dialling in self.dialling.values_mut() {
             if !dialling.recorded && now.since(dialling.begun) >= PATIENCE {
@@ -65,19 +71,15 @@ impl Worker {
         }
     }
 
-    /// Gives up a dial without an answer, and lets its held SYN pass.
-    fn on_silent_dial(&mut self, index: u32, now: Instant) {
-        let Some(syn_queue) = &mut self.syn_queue else {
-            return;
-        };
-        let Some(&mut HeldSyn { ends, .. }) = syn_queue.table.held(index) else {
-            return;
-        };
+    /// Gives up a dial without an answer of its own, and lets its held SYN pass; returns between which ends that was.
+    fn give_up_dial(&mut self, index: u32) -> Option<Ends> {
+        let syn_queue = self.syn_queue.as_mut()?;
+        let &mut HeldSyn { ends, .. } = syn_queue.table.held(index)?;
         let (client, server) = ends;
         tracing::debug!(%client, %server, "a dial has no answer of its own: the client's own SYN passes");
         self.counters.unanswered.one();
-        self.shared.unanswered_dials().record_silence(&ends, now);
         self.release(index, Verdict::Pass);
+        Some(ends)
     }
 
     /// Lets a SYN pass that was looped and has come to no listener; the connection that was dialled for it is reset.
