@@ -9,9 +9,9 @@ use bentpipe_os::{need, nft};
 use bentpipe_wire::Flags;
 use std::io::Read as _;
 use std::time::{Duration, Instant};
-use support::managed::{QUICK, managed, managed_by};
+use support::managed::{Managed, QUICK, managed, managed_by};
 use support::peer::Peer;
-use support::{Ip, Stage, eventually, exchange};
+use support::{Ip, Stage, eventually, exchange, flood};
 
 /// A SYN whose answer is slow comes again; if it passed before, it passes then, for the server has begun to answer that
 /// connection.
@@ -22,27 +22,44 @@ fn a_syn_that_passed_passes_when_it_comes_again() {
     let gateway = managed(&stage);
     for ip in Ip::BOTH {
         gateway.ask(&Request::Bypass { on: true }).unwrap();
-        let answers = "table inet slow { chain c { type filter hook input priority 0; \
-                       tcp flags & (syn | ack) == (syn | ack) drop; }; }";
-        let apply = |rules: &'static str| move || nft::apply(rules).unwrap();
-        stage.client.run(apply(answers)).unwrap();
-        let listener = stage.listen(ip);
-        let clients = stage.burst(1, listener.address());
-        std::thread::sleep(Duration::from_millis(300));
-        gateway.ask(&Request::Bypass { on: false }).unwrap();
-        // The client's second SYN comes, and finds that new connections are split.
-        std::thread::sleep(Duration::from_millis(1000));
-        stage.client.run(apply("delete table inet slow")).unwrap();
-        let server = listener.accept();
-        for client in clients {
-            exchange(&mut (client, server.try_clone().unwrap()));
-        }
-        let counters = gateway.handle.counters();
-        assert_eq!((counters.held, counters.accepted), (0, 0), "{counters:?}");
+        it_passes_again(&stage, &gateway, ip);
     }
     // Others are split.
     exchange(&mut stage.pair(Ip::V4));
     assert_eq!(gateway.accepted(), 1);
+}
+
+/// With `bypass` on: a SYN passes, and again when that is off.
+fn it_passes_again(stage: &Stage, gateway: &Managed, ip: Ip) {
+    let answers = "table inet slow { chain c { type filter hook input priority 0; \
+                   tcp flags & (syn | ack) == (syn | ack) drop; }; }";
+    let apply = |rules: &'static str| move || nft::apply(rules).unwrap();
+    stage.client.run(apply(answers)).unwrap();
+    let listener = stage.listen(ip);
+    let clients = stage.burst(1, listener.address());
+    std::thread::sleep(Duration::from_millis(300));
+    gateway.ask(&Request::Bypass { on: false }).unwrap();
+    // The client's second SYN comes, and finds that new connections are split.
+    std::thread::sleep(Duration::from_millis(1000));
+    stage.client.run(apply("delete table inet slow")).unwrap();
+    let server = listener.accept();
+    for client in clients {
+        exchange(&mut (client, server.try_clone().unwrap()));
+    }
+    let counters = gateway.handle.counters();
+    assert_eq!((counters.held, counters.accepted), (0, 0), "{counters:?}");
+}
+
+/// Though another host has sent more SYNs that passed than are remembered of all.
+#[test]
+fn one_host_does_not_fill_the_memory_of_syns_that_passed() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    gateway.ask(&Request::Bypass { on: true }).unwrap();
+    let nobody = (Ip::V4.nobody(), 80).into();
+    flood::send_of_one_host(&stage, 40_000, nobody);
+    it_passes_again(&stage, &gateway, Ip::V4);
 }
 
 /// So does one that a policy let pass: the policy may have another action by then.

@@ -23,7 +23,7 @@
 //!   queue of their worker, and those to which the worker then gives a mark are looped over `lo`. Where the kernel has no
 //!   queues, `cross_N` sets that mark itself.
 //! - `note_passed` remembers a SYN that passes, which will pass too when it comes again ([`passed_syns`]).
-//!   A prefix of which many pass is not asked about for a second ([`crowded`]).
+//!   A host or a prefix of which many pass is not asked about for a second ([`crowded`]).
 //! - `after` restores the priority of what passes, and answers with an ICMP error where the next hop does not answer.
 //! - `clamp` bounds the MSS option of connections that are not split by a leg's `mss`.
 //! - `passing` counts what is not split, and refuses QUIC where the operator wants that.
@@ -66,6 +66,7 @@ mod mss;
 mod nat_table;
 mod passed_syns;
 mod snoop;
+mod sources;
 mod switch_position;
 mod syn_entrance;
 mod time_wait;
@@ -482,7 +483,8 @@ chain by_kind {{
                 rules.extend(unsplit.iter().map(|rule| format!("{matches}{rule}")));
                 rules.push(format!("{matches}jump admission"));
                 if self.queued {
-                    rules.push(matches.clone() + &crowded::pass(ip, self.seed));
+                    let pass = crowded::pass(ip, self.seed);
+                    rules.extend(pass.iter().map(|rule| matches.clone() + rule));
                 }
             }
             let profile = policy.profile.map_or(0, |place| place + 1);
@@ -500,7 +502,7 @@ chain by_kind {{
         rules.extend(unsplit);
         rules.push("jump admission".to_owned());
         if self.queued {
-            rules.push(crowded::pass(ip, self.seed));
+            rules.extend(crowded::pass(ip, self.seed));
         }
         rules.push(self.enter(leg, ip, 0));
         rules

@@ -34,6 +34,19 @@ pub fn send_each(
     stage.client.run(send).unwrap();
 }
 
+/// Sends `count` different SYNs of one client beside ours to `to`, as fast as they go.
+pub fn send_of_one_host(stage: &Stage, count: u32, to: SocketAddr) {
+    let from = SocketAddr::from(([10, 77, 1, 3], 1024));
+    let send = || {
+        let socket = raw();
+        for number in 0..count {
+            let syn = segment(from, to, (Seq(number), Flags::SYN));
+            socket.send_to(&syn, &to.into()).unwrap();
+        }
+    };
+    stage.client.run(send).unwrap();
+}
+
 /// Sends one SYN from `netns` in the name of `from`.
 pub fn forge(netns: &Netns, from: SocketAddr, to: SocketAddr, seq: Seq) {
     forge_segment(netns, from, to, (seq, Flags::SYN));
