@@ -384,14 +384,16 @@ impl Server {
         }
     }
 
-    /// Whether one session more may begin with `from`. One whose peer has shown nothing of itself and
-    /// was not heard for the longest gives way.
+    /// Whether one session more may begin with `from`: no address has more than a quarter of all, nor more than are left for
+    /// others. One whose peer has shown nothing of itself and was not heard for the longest gives way.
     pub(super) fn has_room(&mut self, from: SocketAddr) -> Result<(), Error> {
         let peer = network(from);
         let same = |key: &Key| network(key.0) == peer;
         let sessions = &self.endpoint.sessions;
-        let all = sessions.len() >= self.config.max_sessions;
-        let own = sessions.keys().filter(|key| same(key)).count() >= self.most_of_one();
+        let left = self.config.max_sessions.saturating_sub(sessions.len());
+        let all = left == 0;
+        let most = self.most_of_one().min(left.max(1));
+        let own = sessions.keys().filter(|key| same(key)).count() >= most;
         if !all && !own {
             return Ok(());
         }
