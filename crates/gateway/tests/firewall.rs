@@ -5,7 +5,7 @@
 mod support;
 
 use bentpipe_base::Bytes;
-use bentpipe_gateway::Config;
+use bentpipe_gateway::{Config, Handshake};
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::tun::{Tun, TunConfig};
@@ -413,6 +413,28 @@ fn what_a_server_says_of_segments_holds_for_the_client() {
     for ip in Ip::BOTH {
         let (client, server) = stage.pair(ip);
         carry_each_way(&client, &server);
+    }
+    assert_eq!(gateway.meter.read().connected, 2);
+}
+
+/// Answered early, a client has been asked for larger segments by then; but it gets none.
+#[test]
+fn what_a_server_says_later_holds_for_what_the_client_gets() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let link = stage.server.netlink().unwrap();
+    link.set_mtu("eth0", Bytes(1400)).unwrap();
+    swallow(&stage, 1400, [&stage.client]);
+    let gateway = stage.split_after(Handshake::Early);
+    for ip in Ip::BOTH {
+        let (mut client, mut server) = stage.pair(ip);
+        client.write_all(b"a request").unwrap();
+        server.read_exact(&mut [0; 9]).unwrap();
+        let answer = pattern(100_000);
+        server.write_all(&answer).unwrap();
+        let mut read = vec![0; answer.len()];
+        client.read_exact(&mut read).unwrap();
+        assert!(read == answer);
     }
     assert_eq!(gateway.meter.read().connected, 2);
 }

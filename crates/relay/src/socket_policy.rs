@@ -111,6 +111,13 @@ impl SocketPolicy {
         (size < usual).then_some(size.max(SMALLEST_SEGMENT))
     }
 
+    /// The largest segment that the far side of `dialled` takes, a connection over this leg, where it or the path has it so. The key
+    /// `mss` concerns no other leg.
+    pub(crate) fn segment_beyond(&self, dialled: impl AsFd) -> Option<u16> {
+        let size = tcp::largest_segment(dialled).ok()?;
+        (self.leg.mss != Some(Bytes(size.into()))).then_some(size)
+    }
+
     /// Sets what matters after the first bytes either way: a dialled socket does without until there is
     /// more, and most short connections never have more. (Nagle's algorithm holds back no first
     /// segment, and the first bytes fit into any buffer.)

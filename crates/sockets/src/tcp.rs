@@ -1,5 +1,9 @@
 //! What the kernel tells about a TCP connection (TCP_INFO), and the options of tcp(7).
 
+mod lower_segments;
+
+pub use lower_segments::lower_segments;
+
 use crate::socket::{get_raw, set_raw, set_u32};
 use bentpipe_base::{Bytes, Rate};
 use rustix::net::sockopt;
@@ -231,7 +235,7 @@ pub fn set_notsent_lowat(socket: impl AsFd, size: Bytes) -> io::Result<()> {
 }
 
 /// Segments no larger than `size`, sent and asked for, TCP options included; 0: as the MTU has it. To
-/// be set before the connection is.
+/// be set before the connection is; later, see [`lower_segments`].
 pub fn set_max_segment(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     let size = u32::try_from(size.0).unwrap_or(u32::MAX);
     set_u32(socket, libc::SOL_TCP, libc::TCP_MAXSEG, size)

@@ -8,8 +8,7 @@ use crate::handshake::{AcceptedFar, DescriptorReserve};
 use bentpipe_gateway_config::{Ends, LegId, Syn, SynOptions};
 use bentpipe_sockets::epoll::{Epoll, Event, Interest};
 use bentpipe_sockets::socket::{self, Dial};
-use bentpipe_sockets::timer;
-
+use bentpipe_sockets::{tcp, timer};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -283,6 +282,7 @@ impl Worker {
             self.shared
                 .unanswered_dials()
                 .record_answer(&dialling.ends, timer::now());
+            self.lower_near_segments(index);
         }
         self.begin_shrunk(index);
         let Some(flow) = self.flows.get_mut(index) else {
@@ -291,6 +291,27 @@ impl Worker {
         self.flow_stats.connected(flow.begun);
         self.counters.connected.one();
         self.watch(index, Side::Near)
+    }
+
+    /// The far side, which takes smaller segments than the client, has accepted after the client was answered: what it says holds on
+    /// the client's path too, as without a gateway.
+    fn lower_near_segments(&mut self, index: u32) {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        let far = &self.settings.legs.of(flow.profile())[flow.leg.other() as usize];
+        let near = flow.socket(Side::Near);
+        let (Some(size), Ok(before)) = (
+            far.segment_beyond(flow.socket(Side::Far)),
+            tcp::largest_segment(near),
+        ) else {
+            return;
+        };
+        if size < before
+            && let Err(error) = tcp::lower_segments(near, size)
+        {
+            tracing::debug!(%error, "a client gets larger segments than the far side takes");
+        }
     }
 
     /// Registers a socket of a flow with epoll; resets the flow where that fails.

@@ -354,14 +354,10 @@ impl Worker {
         let Some(mut held) = syn_queue.table.release(index) else {
             return;
         };
-        let usual = syn_queue.entrance(held.packet).and_then(|(leg, profile)| {
+        let segment = syn_queue.entrance(held.packet).and_then(|(leg, profile)| {
             let far = &self.settings.legs.of(profile)[leg.other() as usize];
-            far.leg.mss
+            far.segment_beyond(&held.far)
         });
-        let segment = tcp::largest_segment(&held.far)
-            .ok()
-            // The key `mss` of that leg concerns no other.
-            .filter(|segment| Some(u64::from(*segment)) != usual.map(|mss| mss.0));
         // Its connection waits for the client, whose SYN goes on.
         let far = Some(AcceptedFar {
             socket: held.far,
