@@ -61,6 +61,8 @@ pub(crate) struct Flow {
     pub(crate) far_complete: bool,
     /// Whether the near socket is watched for room to write; from the first time that it was full.
     pub(crate) near_room: bool,
+    /// The side whose keep-alive probes get no answer, because the other side gives none either.
+    pub(crate) unanswered: Option<Side>,
     /// In the queue of flows that have more to move.
     pub(crate) queued: bool,
     /// Dropped last: the sockets are closed by then.
@@ -88,6 +90,7 @@ impl Flow {
             profile: profile as u8,
             far_complete: false,
             near_room: false,
+            unanswered: None,
             queued: false,
             _guard: guard,
         }

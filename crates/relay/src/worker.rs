@@ -8,6 +8,7 @@ mod accept;
 mod closing;
 mod dropped_syns;
 mod idle;
+mod keepalive;
 mod listener_takeover;
 mod pending_resets;
 mod silent_dials;
@@ -33,6 +34,7 @@ use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::splice::Pool;
 use bentpipe_sockets::{socket, timer};
 use idle::Idle;
+use keepalive::Keepalive;
 use pending_resets::PendingResets;
 use silent_dials::Dialling;
 use stalled::Stalled;
@@ -115,6 +117,7 @@ pub struct Worker {
     again: VecDeque<u32>,
     pending_resets: PendingResets,
     idle: Idle,
+    keepalive: Keepalive,
     stalled: Stalled,
 }
 
@@ -166,6 +169,7 @@ impl Worker {
             again: VecDeque::new(),
             pending_resets: PendingResets::default(),
             idle: Idle::new(),
+            keepalive: Keepalive::default(),
             stalled: Stalled::default(),
         };
         worker.serve(plan.number)?;
@@ -199,6 +203,7 @@ impl Worker {
             self.on_pending_resets();
             self.on_idle();
             self.on_stalled();
+            self.on_keepalive();
             self.on_syn_tick();
             self.tell_verdicts();
             self.flows.settle();
@@ -233,6 +238,7 @@ impl Worker {
             self.pending_resets.patience(),
             self.idle_tick(),
             self.stalled_tick(),
+            self.keepalive_tick(),
             self.dial_tick(),
             self.syn_queue.as_ref().and_then(SynQueue::tick),
         ];
@@ -303,9 +309,15 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
+        if flow.unanswered.is_some() {
+            self.answer_again(index);
+        }
         if event.failed() {
             return self.break_flow(index, side, None);
         }
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
         if event.peer_closed() {
             flow.pump(side).source_closes();
         }
@@ -400,6 +412,7 @@ impl Worker {
         };
         self.dialling.remove(&index);
         self.flow_stats.closes(&flow, &self.counters);
+        self.keepalive.closes(&flow);
         for side in Side::BOTH {
             flow.pump(side).release(&mut self.buffers);
         }

@@ -6,7 +6,7 @@
 
 mod filter;
 
-pub use filter::{drop_all_packets, steer_by_mark};
+pub use filter::{drop_all_packets, drop_empty_segments, steer_by_mark, take_all_packets};
 
 use bentpipe_base::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

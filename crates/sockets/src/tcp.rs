@@ -19,6 +19,8 @@ pub struct Info {
     pub state: u8,
     /// Recovery state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u8,
+    /// Probes (keep-alive, closed window) that have not been answered.
+    pub probes: u8,
     /// Smoothed round-trip time (SRTT).
     pub rtt: Duration,
     /// Mean deviation of the round-trip time.
@@ -43,6 +45,8 @@ pub struct Info {
     pub lost: u32,
     /// Segments acknowledged out of order (SACK) at present.
     pub sacked: u32,
+    /// Time since the last acknowledgement, with or without payload, that is no repetition of old segments.
+    pub last_ack_received: Duration,
     /// Payload acknowledged by the peer.
     pub bytes_acked: Bytes,
     /// Payload received in order.
@@ -138,12 +142,14 @@ impl Info {
         Self {
             state: u8_at(0),
             ca_state: u8_at(1),
+            probes: u8_at(3),
             rto: micros(u32_at(8)),
             mss: Bytes(u32_at(16).into()),
             unacked: u32_at(24),
             sacked: u32_at(28),
             lost: u32_at(32),
             retrans: u32_at(36),
+            last_ack_received: Duration::from_millis(u32_at(56).into()),
             rtt: micros(u32_at(68)),
             rtt_variation: micros(u32_at(72)),
             ssthresh: Some(u32_at(76)).filter(|segments| *segments < i32::MAX as u32),
@@ -294,6 +300,12 @@ pub fn set_keepalive(
 /// and `_probes` (75 s and 9).
 pub fn set_keepalive_after(socket: impl AsFd, time: Duration) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepidle(socket, time)?)
+}
+
+/// How long a peer may leave probes without an answer, from the first on.
+pub fn keepalive_patience(socket: impl AsFd) -> io::Result<Duration> {
+    let interval = sockopt::tcp_keepintvl(&socket)?;
+    Ok(interval * sockopt::tcp_keepcnt(&socket)?)
 }
 
 #[cfg(test)]

@@ -288,6 +288,7 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
+        self.keepalive.watch(index, flow, self.idle.now);
         self.flow_stats.connected(flow.begun);
         self.counters.connected.one();
         self.watch(index, Side::Near)
