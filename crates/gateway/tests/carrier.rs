@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "carrier/killed.rs"]
+mod killed;
 #[path = "carrier/liar.rs"]
 mod liar;
 #[path = "carrier/plain_link.rs"]

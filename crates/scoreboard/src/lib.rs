@@ -11,11 +11,13 @@
 
 mod holes;
 mod loss_log;
+mod min_rtt;
 mod newly_acked;
 mod send_time_order;
 mod sent_run;
 
 pub use holes::Embargo;
+pub use min_rtt::MinRtt;
 pub use newly_acked::NewlyAcked;
 pub use send_time_order::Order;
 pub use sent_run::SentRun;

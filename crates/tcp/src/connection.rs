@@ -12,6 +12,7 @@ use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_wire::{Ecn, Segment, Timestamps};
 use bytes::Bytes;
+use core::time::Duration;
 use std::sync::Arc;
 
 /// One endpoint of one connection, without I/O.
@@ -54,6 +55,8 @@ pub struct Connection {
     /// Keep-alive probes sent since the peer was last heard.
     pub(crate) probes: u32,
     pub(crate) heard: Instant,
+    /// How long the peer is silent before it is probed, where that is less than the idle time.
+    pub(crate) silence: Duration,
     /// Since when the link is taken for out.
     pub(crate) frozen: Option<Instant>,
     /// The pacer holds a segment back until then.
@@ -191,6 +194,7 @@ impl Connection {
             keep: Instant::MAX,
             probes: 0,
             heard: now,
+            silence: Duration::MAX,
             frozen: None,
             paced: Instant::MAX,
             challenges: (0, now),

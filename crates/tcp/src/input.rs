@@ -105,6 +105,7 @@ impl Connection {
         counters.data_received += 1;
         counters.bytes_delivered += len;
         self.pending.push(Event::Readable);
+        self.expect_more(now);
     }
 
     /// Takes the options and the window of the peer's SYN; returns the segment size that the peer accepts.
@@ -532,6 +533,7 @@ impl Connection {
         let counters = &mut self.tx.counters;
         if !segment.payload.is_empty() {
             counters.data_received += 1;
+            self.expect_more(now);
         }
         let receives = matches!(
             self.state,

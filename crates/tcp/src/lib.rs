@@ -18,7 +18,6 @@ mod fast_open;
 mod icmp;
 mod info;
 mod input;
-mod min_rtt;
 pub mod ns2;
 mod output;
 mod receiver;

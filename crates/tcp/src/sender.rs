@@ -14,13 +14,12 @@ mod round_trip_samples;
 pub use recovery_context::RecoveryContext;
 
 use crate::ecn::EcnSender;
-use crate::min_rtt::MinRtt;
 use crate::rto::Rto;
 use crate::user_timeout::in_milliseconds;
 use crate::{Config, Counters, LossCause};
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
-use bentpipe_scoreboard::{NewlyAcked, Scoreboard};
+use bentpipe_scoreboard::{MinRtt, NewlyAcked, Scoreboard};
 use bentpipe_stream::SendBuffer;
 use delivery_sampler::DeliverySampler;
 use std::sync::Arc;

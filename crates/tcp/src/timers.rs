@@ -11,6 +11,10 @@ const PROBES: u32 = 9;
 /// The time between keep-alive probes, or the idle time where that is shorter.
 const PROBE_INTERVAL: Duration = Duration::from_secs(75);
 
+/// How long after data a peer that speaks SCPS-TP is silent before it is probed first, where it is probed at all; then twice as
+/// long each time, up to the idle time.
+const FIRST_SILENCE: Duration = Duration::from_secs(10);
+
 impl Connection {
     /// The time is `now`: act on every deadline up to it.
     pub fn timeout(&mut self, now: Instant) {
@@ -78,16 +82,37 @@ impl Connection {
         }
     }
 
+    /// The peer has sent data. When a gateway dies in the midst of what it has to send, nobody tells those who wait for the rest: over
+    /// SCPS-TP they ask soon, and who gets the question, another gateway or the host behind, answers by a reset.
+    pub(crate) fn expect_more(&mut self, now: Instant) {
+        if self.config.scps.is_some() && self.keep < Instant::MAX {
+            self.silence = FIRST_SILENCE;
+            self.keep = self.keep.min(now + FIRST_SILENCE);
+        }
+    }
+
     /// The peer may be dead (RFC 9293, section 3.8.4).
     fn keep_alive(&mut self, now: Instant) {
         let Some(idle) = self.config.keep_alive else {
             return;
         };
         let interval = idle.min(PROBE_INTERVAL).max(Duration::from_millis(1));
-        let silent = self.heard + idle;
+        let asks_early = self.silence < idle && now < self.heard + idle;
+        let silent = self.heard + self.silence.min(idle);
         if self.tx.una < self.tx.max || silent > now {
             // No probe is needed while retransmissions probe the peer, or where it was heard since.
-            self.keep = silent.max(now + interval);
+            self.keep = if asks_early && silent > now {
+                silent
+            } else {
+                silent.max(now + interval)
+            };
+            return;
+        }
+        if asks_early {
+            self.silence *= 2;
+            self.probe = true;
+            self.tx.counters.keep_alives += 1;
+            self.keep = (now + self.silence).min(self.heard + idle);
             return;
         }
         if self.probes_are_over(PROBES, now) {

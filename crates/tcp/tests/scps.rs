@@ -7,11 +7,11 @@ mod support;
 
 use bentpipe_base::{Instant, Rate};
 use bentpipe_cc as cc;
-use bentpipe_tcp::{Config, Connection, Event, Outage};
+use bentpipe_tcp::{Config, Connection, Event, Outage, State};
 use bentpipe_wire::scps::{ScpsOptions, Snack};
 use bentpipe_wire::{RawOptions, TcpOptions};
 use proptest::prelude::*;
-use script::{ACK, In, Out, SYN, Script, mss, seg};
+use script::{ACK, In, Out, RST, SYN, Script, mss, seg};
 use std::sync::Arc;
 use std::time::Duration;
 use support::{Hop, Line, Way};
@@ -417,4 +417,30 @@ fn old_segments_without_data_are_answered_twice_a_second() {
         script.inject(seg(ACK, 1, 1).data(10).stamp(49, 0));
         assert_eq!(script.acks(), [1]);
     }
+}
+
+/// Who waits for more from a peer that has died asks soon, for nobody else says so, and ever less often.
+#[test]
+fn silence_after_data_is_asked_about() {
+    let mut script = open(Config {
+        keep_alive: Some(Duration::from_secs(600)),
+        ..plain()
+    });
+    script.pass(599_000);
+    assert!(script.out().is_empty(), "nothing is waited for");
+    script.inject(seg(ACK, 1, 1).data(1000));
+    script.pass(1000);
+    script.out();
+    // In milliseconds since it was heard: the first after 10 s, then after twice as long, and the usual one after 600 s.
+    let mut asked = Vec::new();
+    for second in 2..=600 {
+        script.pass(1000);
+        let probes = script.out();
+        assert!(probes.iter().all(|out| (out.seq, out.len) == (0, 0)));
+        asked.extend(probes.iter().map(|_| second));
+    }
+    assert_eq!(asked, [10, 30, 70, 150, 310, 600]);
+    assert_ne!(script.tcp.state(), State::Closed);
+    script.inject(seg(RST, 1001, 0));
+    assert_eq!(script.tcp.state(), State::Closed);
 }

@@ -9,7 +9,7 @@ const HALF: Duration = Duration::from_secs(150);
 
 /// The minimum of the samples of the last 150 to 300 s.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MinRtt {
+pub struct MinRtt {
     /// The minimum of the current half, and of the one before.
     halves: [Option<Duration>; 2],
     /// When the current half began.
@@ -18,7 +18,7 @@ pub(crate) struct MinRtt {
 
 impl MinRtt {
     /// `rtt` was measured at `now`.
-    pub(crate) fn observe(&mut self, rtt: Duration, now: Instant) {
+    pub fn observe(&mut self, rtt: Duration, now: Instant) {
         let age = now.since(self.began);
         if age >= HALF {
             let [last, _] = self.halves;
@@ -30,7 +30,7 @@ impl MinRtt {
     }
 
     /// The minimum, if there was any sample.
-    pub(crate) fn get(&self) -> Option<Duration> {
+    pub fn get(&self) -> Option<Duration> {
         self.halves.into_iter().flatten().min()
     }
 }
