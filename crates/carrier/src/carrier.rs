@@ -14,10 +14,11 @@ use bentpipe_pep::split::{self, Counters as Tally, LegError, Resets, Split};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::raw_ip::{RawIp, Way};
-use bentpipe_sockets::timer;
+use bentpipe_sockets::{timer, udp};
 use bentpipe_tcp as tcp;
 use bentpipe_wire::{Checksums, Packet};
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -38,8 +39,12 @@ const WARNING_PERIOD: Duration = Duration::from_secs(60);
 const DRAIN_PERIOD: Duration = Duration::from_millis(10);
 /// What waits for the socket of a connection, and for the link beside the leg's own buffers.
 const LOCAL_BUFFER: Bytes = Bytes(512 << 10);
+/// The MSS towards a socket of this machine: a packet with its buffer's books fits 16 KiB, where the kernel finds memory at once.
+const LOCAL_MSS: u16 = 14_492;
+/// Of IPv6 and TCP, which an MSS leaves room for.
+const HEADERS: u32 = 60;
 /// The first window towards a socket of this machine, in segments: nothing is lost on the way there.
-const LOCAL_WINDOW: u32 = 256;
+const LOCAL_WINDOW: u32 = 36;
 
 /// How long the bytes before a reset have, as in the relay.
 const RESET_GRACE: Duration = Duration::from_secs(5);
@@ -120,8 +125,11 @@ impl Carrier {
     ) -> Result<Self, CarrierError> {
         let config = endpoints(config, leg)?;
         let kernel = "a kernel with CONFIG_NETFILTER_NETLINK_QUEUE and CONFIG_NFT_QUEUE has";
-        let open = || Queues::open_whole(1, MOST).map_err(system("queue for packets", kernel));
-        let mut queues = [open()?, open()?];
+        let open = |gathered| {
+            Queues::open_whole(1, MOST, gathered).map_err(system("queue for packets", kernel))
+        };
+        // What this machine's sockets have gathered is one segment here; what was on the link comes as it was there.
+        let mut queues = [open(true)?, open(false)?];
         let mut holds = Vec::new();
         for (side, queue) in queues.iter().enumerate() {
             let holding = Holding {
@@ -353,13 +361,17 @@ fn endpoints(config: &Config, leg: &Leg) -> Result<split::Config, LegError> {
     let mut space = split::tcp_config(leg, tcp::Config::linux())?;
     space.keep_alive = Some(config.limits.keepalive);
     let ground = tcp::Config {
+        mss: local_mss(),
         initial_window: LOCAL_WINDOW,
+        // Its packets are few and long, and its window opens with each acknowledgement.
+        delayed_ack: Duration::ZERO,
         receive_buffer: LOCAL_BUFFER,
         send_buffer: LOCAL_BUFFER,
         nagle: false,
         ..tcp::Config::linux()
     };
     Ok(split::Config {
+        ground_is_local: true,
         flows: config.limits.flows,
         half_open: Some(config.limits.half_open),
         idle: None,
@@ -371,6 +383,15 @@ fn endpoints(config: &Config, leg: &Leg) -> Result<split::Config, LegError> {
         },
         ..split::Config::new(ground, space)
     })
+}
+
+/// The MSS towards sockets of this machine, as far as the loopback interface takes packets so long.
+fn local_mss() -> u16 {
+    let Ok(most) = udp::path_mtu((Ipv4Addr::LOCALHOST, 9).into()) else {
+        return LOCAL_MSS;
+    };
+    let most = most.saturating_sub(HEADERS).max(1);
+    u16::try_from(most).map_or(LOCAL_MSS, |most| most.min(LOCAL_MSS))
 }
 
 /// Leads packets with `mark` that this machine sends to itself, by a table that no gateway of this process has.

@@ -127,6 +127,8 @@ enum View {
     Headers,
     /// All of them; those of GSO one by one.
     All,
+    /// All of them, however long.
+    Gathered,
     /// Only that they are there.
     Nothing,
 }
@@ -136,7 +138,7 @@ impl View {
     const fn seen(self) -> u32 {
         match self {
             Self::Headers => SEEN,
-            Self::All => ALL,
+            Self::All | Self::Gathered => ALL,
             Self::Nothing => 0,
         }
     }
@@ -166,12 +168,14 @@ impl Queues {
     }
 
     /// The same with all that is in the packets; those that were put together on their way here (GRO), or would be cut
-    /// up behind (GSO), come as the segments that they stand for, with their checksums complete.
+    /// up behind (GSO), come as the segments that they stand for, with their checksums complete; `gathered`: as they are, up to
+    /// 65,531 bytes, and their checksums may be missing.
     ///
     /// # Errors
     /// As [`Queues::open`].
-    pub fn open_whole(count: u16, most: u32) -> io::Result<Self> {
-        let mut all = Self::find((1, count), most, View::All)?;
+    pub fn open_whole(count: u16, most: u32, gathered: bool) -> io::Result<Self> {
+        let view = [View::All, View::Gathered][usize::from(gathered)];
+        let mut all = Self::find((1, count), most, view)?;
         all.pop().ok_or(io::ErrorKind::InvalidInput.into())
     }
 
@@ -395,6 +399,7 @@ fn bind(socket: &OwnedFd, queue: u16, most: u32, view: View) -> io::Result<()> {
         // `struct nfqnl_msg_config_params`, packed: NFQNL_COPY_PACKET is 2, NFQNL_COPY_META is 1.
         let (mode, flags) = match view {
             View::Headers | View::All => (2, FAIL_OPEN),
+            View::Gathered => (2, FAIL_OPEN | WHOLE),
             View::Nothing => (1, FAIL_OPEN | WHOLE),
         };
         let parameters = [&view.seen().to_be_bytes()[..], &[mode]].concat();

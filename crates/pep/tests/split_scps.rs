@@ -12,6 +12,7 @@ use bentpipe_tcp as tcp;
 use bentpipe_wire::{Flags, Packet, Payload, Segment, TcpOptions, Timestamps};
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use support::leaving;
 
 const ACK: Flags = Flags::ACK;
@@ -176,4 +177,33 @@ fn a_flood_of_syns_from_space_keeps_no_connection_away() {
     // The bound of all holds for those that are answered: the answer passes as it is.
     assert!(!script.answer(4_003));
     assert_eq!(script.split.tally().refused, 1);
+}
+
+/// A socket of this machine takes segments of any length, so that a packet to it may be as long as ten on the link.
+#[test]
+fn segments_to_sockets_of_this_machine_are_long() {
+    for (ground_is_local, longest) in [(false, 1_448), (true, 14_480)] {
+        let mut config = config();
+        config.ground_is_local = ground_is_local;
+        let ground = tcp::Config::clone(&config.ground);
+        config.ground = Arc::new(tcp::Config {
+            mss: 14_492,
+            ..ground
+        });
+        let mut script = Script::new(config);
+        script.establish(4_000);
+        let mut sent = Vec::new();
+        // The first of what comes is missing until all else is there.
+        for place in (0..30).rev() {
+            let stamps = (CLOCKS[0] + 700, CLOCKS[1]);
+            let data = segment((ACK, 11 + place * 1_448, 21), stamps, &[7; 1_448]);
+            sent.extend(script.say((Side::Space, 4_000), data));
+        }
+        let to_ground = sent.iter().filter(|(to, _)| *to == Side::Ground);
+        let lengths: Vec<_> = to_ground
+            .map(|(_, segment)| segment.payload.len())
+            .collect();
+        assert_eq!(lengths.iter().max(), Some(&longest), "{lengths:?}");
+        assert_eq!(lengths[0], longest);
+    }
 }

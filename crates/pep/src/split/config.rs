@@ -16,6 +16,9 @@ use std::sync::Arc;
 pub struct Config {
     /// The endpoint towards the ground.
     pub ground: Arc<tcp::Config>,
+    /// The ground are sockets of this machine, which take segments of any length: what goes there is as long as the MSS of the endpoint
+    /// towards it allows, whatever their SYN says of packets on a link.
+    pub ground_is_local: bool,
     /// The endpoint towards space.
     pub space: Arc<tcp::Config>,
     /// The endpoints towards the ground and towards space of connections to which their admission gives one of these.
@@ -61,6 +64,7 @@ impl Config {
         let Limits { flows, idle, .. } = Limits::default();
         Self {
             ground: Arc::new(ground),
+            ground_is_local: false,
             space: Arc::new(space),
             profiles: Vec::new(),
             ack_filter: None,

@@ -23,7 +23,11 @@ impl<P: BuildPacket> Split<P> {
             let config = Arc::clone(endpoints.of(side));
             // A leg by SCPS-TP has the window of its rate from its first segment on. Others find out, as they always have here.
             let rtt = state.rtt.filter(|_| config.scps.is_some());
-            let state = Takeover { rtt, ..*state };
+            let mss = match self.config.ground_is_local && side == Side::Ground {
+                true => config.mss,
+                false => state.mss,
+            };
+            let state = Takeover { rtt, mss, ..*state };
             self.shared(key, side, Connection::taken_over(config, &state, now))
         };
         let resets = self.config.resets;
