@@ -8,12 +8,12 @@
 use crate::reader_heartbeat::ReaderHeartbeat;
 use bentpipe_base::{Bytes, Instant, Machine, Output, Rate};
 use bentpipe_interception::{ACKS_PRIORITY, AdmissionSwitch, Marks, QueueReader};
-use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, TableFamily};
 use bentpipe_pep::ack_filter::{AckFilter, Config};
 use bentpipe_pep::{BuildPacket, Packet, SegmentView, Side, host_of};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
+use bentpipe_sockets::nfqueue::{Queues, Verdict};
 use bentpipe_sockets::timer;
 use bentpipe_wire::{Checksums, Segment};
 use std::cell::{Cell, RefCell};

@@ -16,10 +16,10 @@
 
 use bentpipe_interception::{Marks, QueueReader};
 use bentpipe_os::netlink::Mark;
-use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{self, Generation, HoldTable, Holding, Hook, NftError, Survey, TableFamily};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
+use bentpipe_sockets::nfqueue::{Queues, Verdict};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -6,8 +6,8 @@ mod support;
 
 use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_os::need;
-use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
+use bentpipe_sockets::nfqueue::{Queues, Verdict};
 use std::net::TcpStream;
 use std::path::Path;
 use std::thread::ScopedJoinHandle;

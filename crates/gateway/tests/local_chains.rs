@@ -5,8 +5,8 @@
 mod support;
 
 use bentpipe_gateway::Handshake;
-use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::{need, nft};
+use bentpipe_sockets::nfqueue::Queues;
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 use support::{HANDSHAKES, Ip, Running, Stage, converse, eventually, listen::listen_at, pattern};

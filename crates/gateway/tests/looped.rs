@@ -160,7 +160,7 @@ fn translated_passes() {
 fn passes_without_queues() {
     for (family, rule) in LOSE {
         let stage = Stage::new();
-        let taken = || bentpipe_os::nfqueue::Queues::open(1024, 1).unwrap();
+        let taken = || bentpipe_sockets::nfqueue::Queues::open(1024, 1).unwrap();
         let _taken = stage.gateway.run(taken).unwrap();
         stage.apply(&format!("table {family} own {{ chain c {{ {rule}\n}} }}"));
         let gateway = stage.split();

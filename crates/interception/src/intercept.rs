@@ -9,11 +9,11 @@ use crate::time_wait_decoy::DecoyListener;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{Config, Interface};
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
-use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::nft::{
     Count, HoldTable, Holding, Hook, NftError, OwnerTable, Switch, TableFamily, Tally,
 };
 use bentpipe_sockets::epoll::Waker;
+use bentpipe_sockets::nfqueue::Queues;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,7 @@
 //! What the kernel's connection tracking remembers of a connection, taken from it
 //! (linux/netfilter/nfnetlink_conntrack.h).
 
-use crate::netfilter::{self, CHANGE, GENERAL, NESTED, REQUEST};
+use bentpipe_sockets::netfilter::{self, CHANGE, GENERAL, NESTED, REQUEST};
 use bentpipe_sockets::netlink_message::{
     NLMSG_ERROR, attributes, message, nest, put, refusal, u32_at,
 };

@@ -1,7 +1,8 @@
 //! What the fuzz targets reach of the insides of this crate; compiled for them alone.
 
-use crate::{diag, neighbour, nfqueue, nft};
+use crate::{diag, neighbour, nft};
 use bentpipe_sockets::netlink_message::{message, refusal};
+use bentpipe_sockets::nfqueue;
 use bentpipe_sockets::tcp::Info;
 
 /// A datagram from netlink, taken for each kind of answer that is read anywhere. Gives the packet

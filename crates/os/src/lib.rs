@@ -1,5 +1,4 @@
-//! Linux, and nothing but Linux: namespaces, interfaces, routes, nft tables, queues of packets, and the sweep of what
-//! killed runs left.
+//! Linux, and nothing but Linux: namespaces, interfaces, routes, nft tables, and the sweep of what killed runs left.
 //!
 //! It knows no protocol machine and no policy. Whatever it makes outside the process (namespaces, interfaces, rules,
 //! tables) is undone by a guard when the value is dropped; what a killed process left behind carries its owner's name
@@ -15,10 +14,8 @@ pub mod ipsec;
 pub mod lease;
 pub mod need;
 pub mod neighbour;
-mod netfilter;
 pub mod netlink;
 pub mod netns;
-pub mod nfqueue;
 pub mod nft;
 pub mod owner;
 mod presence;

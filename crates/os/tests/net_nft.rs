@@ -10,10 +10,10 @@ mod net_support;
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
-use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{
     self, Count, HoldTable, Holding, Hook, NftError, OwnerTable, TableFamily, Tally,
 };
+use bentpipe_sockets::nfqueue::{Queues, Verdict};
 use net_support::{Actor, playing, ready, within};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};

@@ -2,8 +2,8 @@
 
 use bentpipe_base::{Bytes, Seq};
 use bentpipe_os::neighbour::Forwarded;
-use bentpipe_os::nfqueue::Waiting;
 use bentpipe_pep::{Packet, SegmentView, host_of};
+use bentpipe_sockets::nfqueue::Waiting;
 use bentpipe_wire::{Checksums, Flags, Ip, SackBlock, Transport};
 use std::borrow::Cow;
 use std::cell::Cell;

@@ -2,8 +2,8 @@
 
 use super::TableFamily;
 use super::hold::{NFTABLES, protocol};
-use crate::netfilter::{self, GENERAL, REQUEST};
 use bentpipe_base::Bytes;
+use bentpipe_sockets::netfilter::{self, GENERAL, REQUEST};
 use bentpipe_sockets::netlink_message::{NLMSG_ERROR, attributes, message, put, refusal};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;

@@ -1,7 +1,7 @@
 //! Whether the rules of a namespace have changed.
 
 use super::hold::NFTABLES;
-use crate::netfilter::{self, GENERAL, REQUEST};
+use bentpipe_sockets::netfilter::{self, GENERAL, REQUEST};
 use bentpipe_sockets::netlink_message::{NLMSG_ERROR, attributes, message, refusal};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;

@@ -1,4 +1,4 @@
-//! The rules that make packets wait in a queue ([`crate::nfqueue`]), and that send a held SYN to this
+//! The rules that make packets wait in a queue ([`bentpipe_sockets::nfqueue`]), and that send a held SYN to this
 //! machine.
 //!
 //! nft's language says the first with `queue`, which wants CONFIG_NFT_QUEUE; where the kernel has not
@@ -15,9 +15,9 @@
 //! rp_filter is asked again, and conntrack leaves it alone.
 
 use super::{NftError, TableFamily};
-use crate::netfilter::{self, NESTED, REQUEST};
 use crate::netlink::Mark;
 use crate::owner::Owner;
+use bentpipe_sockets::netfilter::{self, NESTED, REQUEST};
 use bentpipe_sockets::netlink_message::{nest, put};
 use rustix::net::sockopt;
 use std::net::{Ipv4Addr, Ipv6Addr};

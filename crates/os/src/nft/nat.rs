@@ -1,8 +1,8 @@
 //! Whether addresses are translated in a namespace.
 
 use super::hold::NFTABLES;
-use crate::netfilter::{self, GENERAL, REQUEST};
 use crate::owner::Owner;
+use bentpipe_sockets::netfilter::{self, GENERAL, REQUEST};
 use bentpipe_sockets::netlink_message::{NLMSG_ERROR, attributes, message, u32_at};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::fs;

@@ -5,7 +5,7 @@ use crate::deferred_slab::DeferredSlab;
 use crate::flow_guard::FlowGuard;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Syn};
-use bentpipe_os::nfqueue::Waiting;
+use bentpipe_sockets::nfqueue::Waiting;
 use bentpipe_sockets::tcp;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

@@ -18,7 +18,7 @@ use crate::unanswered_dials::PATIENCE;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::conntrack::Conntrack;
-use bentpipe_os::nfqueue::Verdict;
+use bentpipe_sockets::nfqueue::Verdict;
 use bentpipe_sockets::timer;
 use std::io;
 use std::time::Duration;

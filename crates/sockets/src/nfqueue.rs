@@ -1,7 +1,7 @@
 //! The receiving end of netfilter's queues (NFQUEUE; linux/netfilter/nfnetlink_queue.h): packets wait in the kernel
 //! until we give a verdict.
 //!
-//! Rules send packets here ([`crate::nft::HoldTable`]). Queues fail open: packets that do not fit, and all packets
+//! Rules send packets here (`nft::HoldTable` of `bentpipe-os`). Queues fail open: packets that do not fit, and all packets
 //! while no program has the queue, go on as if there were no rule. When the queue's socket closes, the waiting packets
 //! are dropped. The kernel also drops them, in all queues of the namespace, whenever any base chain or other netfilter
 //! hook is unregistered (`nf_hook_drop`); it reports that when their verdicts come ([`Queues::gone`]).
@@ -11,7 +11,7 @@
 //! leaves out the errors that an overrun socket reports. Here are three messages.
 
 use crate::netfilter::{self, CHANGE, GENERAL, REQUEST};
-use bentpipe_sockets::netlink_message::{
+use crate::netlink_message::{
     self, HEADER, MANY, NLMSG_ERROR, attributes, message, put, refusal, u16_at,
 };
 use rustix::net::{SendFlags, send, sockopt};
@@ -417,7 +417,7 @@ fn is_packet(bytes: &[u8]) -> bool {
 
 /// Reads the message of a packet; `None` for one without what is needed, which the kernel never
 /// sends.
-pub(crate) fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
+pub fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
     let (_, body, _) = message(bytes)?;
     let queue = u16::from_be_bytes(body.get(2..GENERAL)?.try_into().ok()?);
     let mut waiting = Waiting {
@@ -442,7 +442,7 @@ pub(crate) fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
 
 /// Reads the kernel's answer to a verdict on a packet that it has no more: the queue and the packet. It
 /// answers with the verdict itself, and only where that fails.
-pub(crate) fn gone(bytes: &[u8], first: u16) -> Option<(u16, u32)> {
+pub fn gone(bytes: &[u8], first: u16) -> Option<(u16, u32)> {
     let (NLMSG_ERROR, body, _) = message(bytes)? else {
         return None;
     };

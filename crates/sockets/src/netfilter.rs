@@ -1,27 +1,28 @@
 //! Builds plain messages to netfilter's subsystems (linux/netfilter/nfnetlink.h).
 
-use bentpipe_sockets::netlink_message::{self, HEADER, NLMSG_ERROR, message, refusal};
+use crate::netlink_message::{self, HEADER, NLMSG_ERROR, message, refusal};
 use rustix::net::{RecvFlags, SendFlags, netlink, recv, send};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// NLM_F_REQUEST, and with NLM_F_ACK.
-pub(crate) const REQUEST: u16 = 1;
-pub(crate) const CHANGE: u16 = REQUEST | 4;
+/// NLM_F_REQUEST.
+pub const REQUEST: u16 = 1;
+/// The same with NLM_F_ACK.
+pub const CHANGE: u16 = REQUEST | 4;
 /// NLA_F_NESTED: this attribute holds attributes.
-pub(crate) const NESTED: u16 = 0x8000;
+pub const NESTED: u16 = 0x8000;
 
 /// The length of `struct nfgenmsg`, before the attributes.
-pub(crate) const GENERAL: usize = 4;
+pub const GENERAL: usize = 4;
 
 /// A socket to netfilter in the calling thread's namespace.
-pub(crate) fn open() -> io::Result<OwnedFd> {
+pub fn open() -> io::Result<OwnedFd> {
     netlink_message::open(Some(netlink::NETFILTER), 0)
 }
 
 /// Appends a message: `kind` is subsystem and command, `family` a NFPROTO, `resource` what the
 /// subsystem takes it for.
-pub(crate) fn put(
+pub fn put(
     bytes: &mut Vec<u8>,
     (kind, flags): (u16, u16),
     (family, resource): (u8, u16),
@@ -38,7 +39,7 @@ pub(crate) fn put(
 
 /// Sends messages, and waits for nothing: the kernel has answered all when the sending returns. Fails with the
 /// first error among the answers.
-pub(crate) fn request(socket: impl AsFd, messages: &[u8]) -> io::Result<()> {
+pub fn request(socket: impl AsFd, messages: &[u8]) -> io::Result<()> {
     send(&socket, messages, SendFlags::empty())?;
     let mut buffer = [0; 8192];
     let mut result = Ok(());
