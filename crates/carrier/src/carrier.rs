@@ -2,7 +2,8 @@
 
 use crate::handle::CarrierHandle;
 use crate::memory::Memory;
-use crate::packet::Carried;
+use crate::outgoing::Outgoing;
+use crate::packet::{self, Carried, Held};
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_gateway_config::{Config, Leg};
 use bentpipe_interception::{AdmissionSwitch, CarrierPlace, Marks};
@@ -16,7 +17,6 @@ use bentpipe_sockets::nfqueue::{Queues, Verdict};
 use bentpipe_sockets::raw_ip::{RawIp, Way};
 use bentpipe_sockets::{timer, udp};
 use bentpipe_tcp as tcp;
-use bentpipe_wire::{Checksums, Packet};
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -79,13 +79,6 @@ fn system(what: &'static str, next: &'static str) -> impl Fn(io::Error) -> Carri
     move |source| CarrierError::System { what, source, next }
 }
 
-/// A packet that waits for its verdict, in the queue at a place.
-struct Held {
-    place: usize,
-    queue: u16,
-    id: u32,
-}
-
 /// Carries a leg, once it runs.
 pub struct Carrier {
     // In this order: without the tables nothing comes to the queues.
@@ -98,8 +91,10 @@ pub struct Carrier {
     config: split::Config,
     /// The queue, by its place, with passes that the kernel has not been told of.
     passing: Option<usize>,
-    /// Room for a packet that leaves.
-    outgoing: Vec<u8>,
+    /// Packets of the batch in hand that wait, and that the proxy has not let pass.
+    waiting: usize,
+    /// What has gathered to leave.
+    outgoing: Outgoing,
     switch: Arc<AdmissionSwitch>,
     /// When the switch is to be held again.
     hold_again: Instant,
@@ -125,11 +120,9 @@ impl Carrier {
     ) -> Result<Self, CarrierError> {
         let config = endpoints(config, leg)?;
         let kernel = "a kernel with CONFIG_NETFILTER_NETLINK_QUEUE and CONFIG_NFT_QUEUE has";
-        let open = |gathered| {
-            Queues::open_whole(1, MOST, gathered).map_err(system("queue for packets", kernel))
-        };
-        // What this machine's sockets have gathered is one segment here; what was on the link comes as it was there.
-        let mut queues = [open(true)?, open(false)?];
+        let open = || Queues::open_gathered(1, MOST).map_err(system("queue for packets", kernel));
+        // What this machine's sockets or its network cards have gathered is one segment here.
+        let mut queues = [open()?, open()?];
         let mut holds = Vec::new();
         for (side, queue) in queues.iter().enumerate() {
             let holding = Holding {
@@ -174,7 +167,8 @@ impl Carrier {
             epoll,
             config,
             passing: None,
-            outgoing: Vec::new(),
+            waiting: 0,
+            outgoing: Outgoing::default(),
             switch,
             hold_again: Instant::ZERO,
             memory: Memory::default(),
@@ -208,11 +202,16 @@ impl Carrier {
                 pause = pause.min(DRAIN_PERIOD);
             }
             self.epoll.wait(&mut events, Some(pause))?;
+            let is_ready = |token| events.iter().any(|event| event.token == token);
             // Packets of this machine's sockets go first: their acknowledgements make room.
             for place in 0..SIDES.len() {
-                self.take(place, &mut proxy)?;
+                if is_ready(place as u64) {
+                    self.take(place, &mut proxy)?;
+                }
             }
-            self.handle.0.waker.drain();
+            if is_ready(ORDERS) {
+                self.handle.0.waker.drain();
+            }
             let now = timer::now();
             if let Some(is_up) = self.handle.0.take_link() {
                 proxy.set_link(is_up, now);
@@ -220,7 +219,7 @@ impl Carrier {
             if proxy.deadline().is_some_and(|due| due <= now) {
                 proxy.timeout(now);
             }
-            self.send(&mut proxy, None, now);
+            self.send(&mut proxy, now);
             self.count(&proxy.tally());
             if drains {
                 self.handle.0.tell(|| proxy.unfinished());
@@ -228,7 +227,7 @@ impl Carrier {
         }
         let now = timer::now();
         proxy.abort_all(now);
-        self.send(&mut proxy, None, now);
+        self.send(&mut proxy, now);
         Ok(())
     }
 
@@ -247,78 +246,94 @@ impl Carrier {
         let stalled = self.memory.tell(proxy, &self.shared, now);
         if stalled > 0 {
             self.counters.stalled.many(stalled);
-            self.send(proxy, None, now);
+            self.send(proxy, now);
         }
     }
 
-    /// Hands the proxy the packets that have come to wait in the queue number `place`: a batch at most, for while they come as fast
-    /// as they can be read, the other queue and the timers of pacing have their turn too.
+    /// Hands the proxy the packets that have come to wait in the queue number `place`, and sends what it answers to them together: a
+    /// batch at most, for while they come as fast as they can be read, the other queue and the timers of pacing have their turn too.
     fn take(&mut self, place: usize, proxy: &mut Split<Carried>) -> io::Result<()> {
         self.queues[place].receive()?;
         let now = timer::now();
+        self.waiting = 0;
+        let mut last = None;
         while let Some(waiting) = self.queues[place].next_packet() {
-            let (queue, id) = (waiting.queue, waiting.id);
-            // What sockets of this machine send is right, and its checksum may be left to the network card.
-            let checksums = match SIDES[place] {
-                Side::Ground => Checksums::Ignore,
-                Side::Space => Checksums::Verify,
+            let held = Held {
+                place,
+                id: waiting.id,
             };
-            let packet = Packet::parse(waiting.packet, checksums);
-            let held = Held { place, queue, id };
+            let packet = packet::read(&waiting);
+            self.waiting += 1;
+            last = Some(held.id);
             match packet {
                 Ok(packet) => {
-                    let waits = true;
+                    let waits = Some(held);
                     proxy.input(SIDES[place], Carried { packet, waits }, now);
-                    self.send(proxy, Some(held), now);
                 }
                 // Nobody takes what is damaged.
-                Err(_) => self.give(&held, Verdict::Pass),
+                Err(_) => self.let_pass(held),
             }
+        }
+        self.send(proxy, now);
+        // What does not pass has been taken.
+        if let Some(last) = last.filter(|_| self.waiting > 0) {
+            self.queues[place].give_up_to(0, last, Verdict::Drop);
         }
         self.tell(place);
         Ok(())
     }
 
-    /// Sends what the proxy has to send; `held`, with which it has just been handed a packet, goes on where the proxy lets it pass.
-    fn send(&mut self, proxy: &mut Split<Carried>, mut held: Option<Held>, now: Instant) {
+    /// Sends what the proxy has to send, and lets those of the packets that wait go on that it lets pass.
+    fn send(&mut self, proxy: &mut Split<Carried>, now: Instant) {
+        let mut before = 0;
         while let Some((to, carried)) = proxy.transmit(now) {
-            if carried.waits {
-                if let Some(held) = held.take() {
-                    self.give(&held, Verdict::Pass);
-                }
+            if let Some(held) = carried.waits {
+                self.let_pass(held);
                 continue;
-            }
-            // A socket would hear a connection's first data before the acknowledgement that passes to it.
-            if let Some(place) = self.passing {
-                self.tell(place);
             }
             let place = match to {
                 Side::Ground => 0,
                 Side::Space => 1,
             };
-            self.outgoing.clear();
-            let sent = match carried.packet.emit(&mut self.outgoing) {
-                Ok(()) => self.senders[place].send(&self.outgoing, &self.ways[place]),
-                Err(error) => Err(io::Error::other(error.to_string())),
-            };
-            if let Err(error) = sent {
-                // Lost as on the link: it is sent again.
+            if place != before || self.outgoing.is_full() {
+                self.flush(before);
+            }
+            before = place;
+            if let Err(error) = self.outgoing.push(&carried.packet) {
                 self.counters.carrier_unsent.one();
-                tracing::debug!(%error, ?to, "a packet of the carrier did not leave");
+                tracing::debug!(%error, ?to, "a packet of the carrier cannot be");
             }
         }
-        if let Some(held) = held {
-            self.give(&held, Verdict::Drop);
-        }
+        self.flush(before);
     }
 
-    /// Decides about a packet. The kernel hears of it at [`Carrier::tell`].
-    fn give(&mut self, held: &Held, verdict: Verdict) {
-        if verdict == Verdict::Pass {
-            self.passing = Some(held.place);
+    /// Sends the packets that have gathered for the side number `place`.
+    fn flush(&mut self, place: usize) {
+        if self.outgoing.is_empty() {
+            return;
         }
+        // A socket would hear a connection's first data before the acknowledgement that passes to it.
+        if let Some(passing) = self.passing {
+            self.tell(passing);
+        }
+        let (sender, way, unsent) = (
+            &self.senders[place],
+            &self.ways[place],
+            &self.counters.carrier_unsent,
+        );
+        self.outgoing.send(sender, way, |error| {
+            // Lost as on the link: it is sent again.
+            unsent.one();
+            tracing::debug!(%error, place, "a packet of the carrier did not leave");
+        });
+    }
+
+    /// The packet goes on. The kernel hears of it at [`Carrier::tell`].
+    fn let_pass(&mut self, held: Held) {
+        self.passing = Some(held.place);
+        self.waiting = self.waiting.saturating_sub(1);
         // What has gathered may have to be told now; a failure is as at the end of a turn.
-        let _ = self.queues[held.place].give(held.queue, held.id, verdict);
+        let _ = self.queues[held.place].give(0, held.id, Verdict::Pass);
     }
 
     fn tell(&mut self, place: usize) {

@@ -22,6 +22,7 @@
 mod carrier;
 mod handle;
 mod memory;
+mod outgoing;
 mod packet;
 
 pub use carrier::{Carrier, CarrierError};

@@ -68,7 +68,7 @@ impl Snooper {
         shared: Arc<Shared>,
         counters: Arc<Counters>,
     ) -> Result<Self, String> {
-        let queues = Queues::open_whole(DESTINATIONS.len() as u16, MOST, false)
+        let queues = Queues::open_whole(DESTINATIONS.len() as u16, MOST)
             .map_err(|error| format!("no queue ({error})"))?;
         let tags: Vec<_> = (queues.first()..)
             .zip(DESTINATIONS)

@@ -67,6 +67,8 @@ pub struct Split<P: BuildPacket> {
     flows: FlowTable<Key<P::Endpoint>, Flow>,
     half_open: HalfOpen,
     out: VecDeque<(Side, P)>,
+    /// Flows whose legs were handed packets since something was last asked for, in their order: what came together is answered together.
+    unsettled: VecDeque<FlowId>,
     /// Where acknowledgements towards space wait, if their rate is bounded.
     ack_filter: Option<AckFilter<P>>,
     /// Payload bytes held for all flows.
@@ -90,6 +92,7 @@ impl<P: BuildPacket> Split<P> {
             flows: FlowTable::new(),
             half_open: HalfOpen::default(),
             out: VecDeque::new(),
+            unsettled: VecDeque::new(),
             held: 0,
             counters: Counters::default(),
             admission: None,
@@ -156,6 +159,7 @@ impl<P: BuildPacket> Split<P> {
             && self.is_over(id)
         {
             // Ports are used again.
+            self.settle(id, now);
             self.forget(id);
             known = None;
         }
@@ -169,7 +173,9 @@ impl<P: BuildPacket> Split<P> {
         match &mut flow.phase {
             Phase::Split(legs) => {
                 legs.input(from, (segment, packet.ecn()), now);
-                self.settle(id, now);
+                if self.unsettled.back() != Some(&id) {
+                    self.unsettled.push_back(id);
+                }
                 true
             }
             Phase::Handshake(tracker) => {
@@ -469,7 +475,10 @@ impl<P: BuildPacket> Machine for Split<P> {
         }
     }
 
-    fn transmit(&mut self, _now: Instant) -> Option<(Side, P)> {
+    fn transmit(&mut self, now: Instant) -> Option<(Side, P)> {
+        while let Some(id) = self.unsettled.pop_front() {
+            self.settle(id, now);
+        }
         self.out.pop_front()
     }
 

@@ -30,6 +30,10 @@ const PACKET_MARK: u16 = 3;
 const ARRIVES_BY: u16 = 5;
 const LEAVES_BY: u16 = 6;
 const PAYLOAD: u16 = 10;
+const WHOLE_LENGTH: u16 = 13;
+const STATE: u16 = 14;
+/// Of [`STATE`]: nobody has looked at its checksum yet.
+const UNVERIFIED: u32 = 4;
 /// Attributes of a verdict.
 const VERDICT_HEADER: u16 = 2;
 const MARK: u16 = 3;
@@ -93,6 +97,11 @@ pub struct Waiting<'a> {
     pub mark: u32,
     /// The packet from its IP header on; at most its first 512 bytes, unless the queue was opened for all of it.
     pub packet: &'a [u8],
+    /// It is longer than what the queue was opened for.
+    pub is_cut: bool,
+    /// Its checksum is to be verified. Otherwise the kernel or the network card has done that, or this machine sends it, and it may be
+    /// missing.
+    pub is_unverified: bool,
 }
 
 /// What becomes of a packet.
@@ -168,14 +177,21 @@ impl Queues {
     }
 
     /// The same with all that is in the packets; those that were put together on their way here (GRO), or would be cut
-    /// up behind (GSO), come as the segments that they stand for, with their checksums complete; `gathered`: as they are, up to
-    /// 65,531 bytes, and their checksums may be missing.
+    /// up behind (GSO), come as the segments that they stand for, with their checksums complete.
     ///
     /// # Errors
     /// As [`Queues::open`].
-    pub fn open_whole(count: u16, most: u32, gathered: bool) -> io::Result<Self> {
-        let view = [View::All, View::Gathered][usize::from(gathered)];
-        let mut all = Self::find((1, count), most, view)?;
+    pub fn open_whole(count: u16, most: u32) -> io::Result<Self> {
+        let mut all = Self::find((1, count), most, View::All)?;
+        all.pop().ok_or(io::ErrorKind::InvalidInput.into())
+    }
+
+    /// The same, and what was put together or would be cut up comes as it is, its first 65,531 bytes at most.
+    ///
+    /// # Errors
+    /// As [`Queues::open`].
+    pub fn open_gathered(count: u16, most: u32) -> io::Result<Self> {
+        let mut all = Self::find((1, count), most, View::Gathered)?;
         all.pop().ok_or(io::ErrorKind::InvalidInput.into())
     }
 
@@ -433,6 +449,8 @@ pub fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
             ARRIVES_BY => waiting.arrives_by = number()?,
             LEAVES_BY => waiting.leaves_by = number()?,
             PAYLOAD => waiting.packet = value,
+            WHOLE_LENGTH => waiting.is_cut = true,
+            STATE => waiting.is_unverified = number()? & UNVERIFIED != 0,
             _ => {}
         }
     }
@@ -471,6 +489,8 @@ mod tests {
             put(bytes, PACKET_MARK, &[0, 0, 1, 0]);
             put(bytes, ARRIVES_BY, &[0, 0, 0, 4]);
             put(bytes, LEAVES_BY, &[0, 0, 0, 5]);
+            put(bytes, WHOLE_LENGTH, &[0, 1, 0, 0]);
+            put(bytes, STATE, &[0, 0, 0, 5]);
             put(bytes, PAYLOAD, b"IP");
         });
         let expected = Waiting {
@@ -480,6 +500,8 @@ mod tests {
             leaves_by: 5,
             mark: 256,
             packet: b"IP",
+            is_cut: true,
+            is_unverified: true,
         };
         assert!(is_packet(&bytes));
         assert_eq!(waiting(&bytes, 6), Some(expected));

@@ -1,6 +1,7 @@
 //! Sends whole IP packets that somebody else has made: raw(7).
 
 use crate::socket::{set_mark, set_raw};
+use crate::udp::msghdr::Name;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
@@ -8,7 +9,7 @@ use rustix::net::{
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Sockets of the calling thread's namespace (CAP_NET_RAW; CAP_NET_ADMIN for a mark). Packets go the way that is named, through the output and
 /// postrouting hooks, with the addresses that they have; the kernel fills in the checksum of an IPv4 header.
@@ -66,6 +67,9 @@ impl Bound {
     }
 }
 
+/// The most packets of one system call.
+const MANY: usize = 64;
+
 /// Which libc does not have (asm-generic/socket.h).
 const SO_BINDTOIFINDEX: i32 = 62;
 
@@ -96,9 +100,46 @@ impl RawIp {
     /// # Errors
     /// What is no IP packet; an interface that is gone; no route; output chains that refuse it. `WouldBlock` where there is no room just now.
     pub fn send(&self, packet: &[u8], way: &Way) -> io::Result<()> {
+        let (socket, to) = self.next_hop(packet, way)?;
+        socket.lead(way.interface, way.mark)?;
+        match sendto(&socket.socket, packet, SendFlags::empty(), &to) {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(refusal(errno)),
+        }
+    }
+
+    /// Sends `packets` one after the other, many by one system call (sendmmsg(2)); `refused` hears of each that did not leave, as
+    /// [`RawIp::send`] fails.
+    pub fn send_all(&self, mut packets: &[&[u8]], way: &Way, mut refused: impl FnMut(io::Error)) {
+        while let Some((first, rest)) = packets.split_first() {
+            let Ok((socket, _)) = self.next_hop(first, way) else {
+                refused(io::ErrorKind::InvalidInput.into());
+                packets = rest;
+                continue;
+            };
+            let names: Vec<Name> = { packets.iter().take(MANY) }
+                .map_while(|packet| {
+                    let (same, to) = self.next_hop(packet, way).ok()?;
+                    std::ptr::eq(same, socket).then(|| Name::of(to))
+                })
+                .collect();
+            let sent = socket
+                .lead(way.interface, way.mark)
+                .and_then(|()| send_many(&socket.socket, packets, &names));
+            let done = sent.unwrap_or_else(|error| {
+                // That of the first.
+                refused(error);
+                1
+            });
+            packets = &packets[done..];
+        }
+    }
+
+    /// The socket that sends `packet`, and to where.
+    fn next_hop(&self, packet: &[u8], way: &Way) -> io::Result<(&Bound, SocketAddr)> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
         // The kernel takes the packet to where it is told (FLOWI_FLAG_KNOWN_NH), whatever the header has for its destination.
-        let (socket, to): (_, SocketAddr) = match packet.first().map(|first| first >> 4) {
+        match packet.first().map(|first| first >> 4) {
             Some(4) => {
                 let octets = packet
                     .get(16..20)
@@ -107,7 +148,7 @@ impl RawIp {
                     Some(IpAddr::V4(router)) => router,
                     _ => Ipv4Addr::from(octets.ok_or_else(invalid)?),
                 };
-                (&self.v4, SocketAddrV4::new(to, 0).into())
+                Ok((&self.v4, SocketAddrV4::new(to, 0).into()))
             }
             Some(6) => {
                 let octets = packet
@@ -120,15 +161,54 @@ impl RawIp {
                 let socket = self.v6.as_ref().ok_or_else(invalid)?;
                 let link = to.is_unicast_link_local();
                 let scope = if link { way.interface } else { 0 };
-                (socket, SocketAddrV6::new(to, 0, 0, scope).into())
+                Ok((socket, SocketAddrV6::new(to, 0, 0, scope).into()))
             }
-            _ => return Err(invalid()),
-        };
-        socket.lead(way.interface, way.mark)?;
-        match sendto(&socket.socket, packet, SendFlags::empty(), &to) {
-            Ok(_) => Ok(()),
-            Err(Errno::NOBUFS | Errno::NOMEM) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(errno) => Err(errno.into()),
+            _ => Err(invalid()),
+        }
+    }
+}
+
+fn refusal(errno: Errno) -> io::Error {
+    match errno {
+        Errno::NOBUFS | Errno::NOMEM => io::ErrorKind::WouldBlock.into(),
+        errno => errno.into(),
+    }
+}
+
+/// Sends the first of `packets`, as many as there are `names`, each to its own; returns how many have left, at least one.
+fn send_many(socket: &OwnedFd, packets: &[&[u8]], names: &[Name]) -> io::Result<usize> {
+    let mut parts: Vec<libc::iovec> = { packets.iter().zip(names) }
+        .map(|(packet, _)| libc::iovec {
+            iov_base: packet.as_ptr().cast_mut().cast(),
+            iov_len: packet.len(),
+        })
+        .collect();
+    let mut headers: Vec<libc::mmsghdr> = { parts.iter_mut().zip(names) }
+        .map(|(part, name)| {
+            // SAFETY: all fields of a mmsghdr are numbers and pointers, for which zero is a value.
+            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            header.msg_hdr.msg_name = (&raw const name.storage).cast_mut().cast();
+            header.msg_hdr.msg_namelen = name.len;
+            header.msg_hdr.msg_iov = part;
+            header.msg_hdr.msg_iovlen = 1;
+            header
+        })
+        .collect();
+    // SAFETY: the descriptor is borrowed for the call; the kernel reads packets and names, which it does not change, and writes into the
+    // headers; all outlive the call.
+    let count = unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            headers.len() as libc::c_uint,
+            0,
+        )
+    };
+    match usize::try_from(count) {
+        Ok(count) => Ok(count.max(1)),
+        Err(_) => {
+            let error = io::Error::last_os_error();
+            Err(Errno::from_io_error(&error).map_or(error, refusal))
         }
     }
 }

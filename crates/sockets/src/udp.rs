@@ -1,7 +1,7 @@
 //! UDP in batches: one system call sends many datagrams of one length (UDP_SEGMENT, "GSO"), and one
 //! receives many of one peer (UDP_GRO). See udp(7).
 
-mod msghdr;
+pub(crate) mod msghdr;
 mod port;
 
 use crate::socket::{self, set_raw, set_u32};

@@ -6,13 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) const CONTROL: usize = 128;
 
 /// An address as the kernel takes it.
-pub(super) struct Name {
-    pub(super) storage: libc::sockaddr_storage,
-    pub(super) len: libc::socklen_t,
+pub(crate) struct Name {
+    pub(crate) storage: libc::sockaddr_storage,
+    pub(crate) len: libc::socklen_t,
 }
 
 impl Name {
-    pub(super) fn of(address: SocketAddr) -> Self {
+    pub(crate) fn of(address: SocketAddr) -> Self {
         // SAFETY: sockaddr_storage is plain integers; all zeros is valid.
         let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
         let len = match address {
