@@ -65,7 +65,7 @@ pub struct Split<P: BuildPacket> {
     config: Config,
     links: Links,
     flows: FlowTable<Key<P::Endpoint>, Flow>,
-    half_open: HalfOpen,
+    half_open: HalfOpen<P::Host>,
     out: VecDeque<(Side, P)>,
     /// Flows whose legs were handed packets since something was last asked for, in their order: what came together is answered together.
     unsettled: VecDeque<FlowId>,

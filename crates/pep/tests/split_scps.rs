@@ -32,10 +32,12 @@ fn config() -> Config {
     Config::new(ground, tcp_config(&leg, tcp::Config::linux()).unwrap())
 }
 
-/// A host in space opens connections to one on the ground.
+/// Hosts in space open connections to others on the ground.
 struct Script {
     split: Split<Packet>,
     now: Instant,
+    /// The last byte of the addresses of those whose turn it is, in space and on the ground.
+    hosts: [u8; 2],
 }
 
 impl Script {
@@ -43,13 +45,15 @@ impl Script {
         Self {
             split: Split::new(config),
             now: Instant::ZERO,
+            hosts: [2, 1],
         }
     }
 
     /// Hands over `segment` between port `port` in space and the ground, and returns what leaves.
     fn say(&mut self, (from, port): (Side, u16), segment: Segment) -> Vec<(Side, Segment)> {
-        let space = SocketAddr::from(([10, 0, 0, 2], port));
-        let ground = SocketAddr::from(([10, 0, 0, 1], 80));
+        let [space, ground] = self.hosts;
+        let space = SocketAddr::from(([10, 0, 1, space], port));
+        let ground = SocketAddr::from(([10, 0, 0, ground], 80));
         let (source, destination) = match from {
             Side::Space => (space, ground),
             Side::Ground => (ground, space),
@@ -177,6 +181,33 @@ fn a_flood_of_syns_from_space_keeps_no_connection_away() {
     // The bound of all holds for those that are answered: the answer passes as it is.
     assert!(!script.answer(4_003));
     assert_eq!(script.split.tally().refused, 1);
+}
+
+/// SYNs that nobody answers, from one host to one or many, or from many to one, have others of their own forgotten, not one between
+/// other hosts; from one host, not one of another host to the same destination either.
+#[test]
+fn a_flood_of_syns_has_its_own_forgotten() {
+    // From whom and to whom the flood is, and between whom the connection.
+    let floods: [(fn(u16) -> [u8; 2], [u8; 2]); 3] = [
+        (|_| [9, 1], [2, 1]),
+        (|n| [9, (n % 200) as u8], [2, 1]),
+        (|n| [(n % 200) as u8, 9], [250, 1]),
+    ];
+    for (case, (flood, connection)) in floods.into_iter().enumerate() {
+        let mut script = Script::new(Config {
+            half_open: Some(100),
+            ..config()
+        });
+        script.hosts = connection;
+        script.syn(4_001);
+        for number in 0..5_000 {
+            script.hosts = flood(number);
+            script.syn(10_000 + number);
+        }
+        assert_eq!(script.split.flows(), 100, "{case}");
+        script.hosts = connection;
+        assert!(script.answer(4_001), "{case}: it is forgotten");
+    }
 }
 
 /// A socket of this machine takes segments of any length, so that a packet to it may be as long as ten on the link.

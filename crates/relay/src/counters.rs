@@ -157,7 +157,7 @@ counters! {
     carrier_outages,
     /// Packets of the carrier that the kernel did not take.
     carrier_unsent,
-    /// SYNs from space that the carrier forgot, because `half_open` later ones had come before anybody answered them.
+    /// SYNs from space that the carrier forgot before anybody had answered them, because there were more than `half_open`.
     carrier_over_half_open,
     /// Connections that the carrier did not carry, because it had `flows`.
     carrier_over_flows,

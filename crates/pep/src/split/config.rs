@@ -36,7 +36,7 @@ pub struct Config {
     pub without_handshake: Option<Arc<tcp::Config>>,
     /// Most connections known at once.
     pub flows: usize,
-    /// Most handshakes known beside them that began in space and that nobody has answered: the oldest is forgotten. `None`: they are
+    /// Most handshakes known beside them that began in space and that nobody has answered: the oldest of who has most is forgotten. `None`: they are
     /// connections as others.
     pub half_open: Option<usize>,
     /// A connection this long without a packet is reset and forgotten; `None`: never.
