@@ -45,6 +45,11 @@ pub struct Leg {
     /// ones. `None` sets no bound. Only the gateway's satellite leg has it; in the simulator an ACK filter does the
     /// same.
     pub ack_rate: Option<Rate>,
+    /// Segments in order that one acknowledgement answers, and how long it waits for the last of them; `None` leaves it to the TCP. Only
+    /// ours can set it.
+    pub ack_every: Option<u32>,
+    /// See [`Self::ack_every`].
+    pub ack_delay: Option<Duration>,
     /// Let no more than this wait unsent in the kernel; `None` lets the whole send buffer fill.
     pub notsent_lowat: Option<Bytes>,
     /// The largest segment that the leg sends and asks for, TCP options included (the MSS option of
@@ -127,6 +132,8 @@ impl Leg {
             send_buffer: Bytes(2 << 20),
             receive_buffer: Bytes(2 << 20),
             ack_rate: None,
+            ack_every: None,
+            ack_delay: None,
             notsent_lowat: None,
             mss: None,
         }

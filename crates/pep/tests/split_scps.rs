@@ -20,16 +20,19 @@ const ACK: Flags = Flags::ACK;
 /// What the clocks of both ends showed in their SYNs.
 const CLOCKS: [u32; 2] = [7_000, 900];
 
-fn config() -> Config {
-    let leg = Leg {
+fn leg() -> Leg {
+    Leg {
         carrier: Carrier::Scps,
         ..Leg::satellite(Some(Rate::from_bits_per_sec(8_000_000)))
-    };
+    }
+}
+
+fn config() -> Config {
     let ground = tcp::Config {
         nagle: false,
         ..tcp::Config::linux()
     };
-    Config::new(ground, tcp_config(&leg, tcp::Config::linux()).unwrap())
+    Config::new(ground, tcp_config(&leg(), tcp::Config::linux()).unwrap())
 }
 
 /// Hosts in space open connections to others on the ground.
@@ -208,6 +211,63 @@ fn a_flood_of_syns_has_its_own_forgotten() {
         script.hosts = connection;
         assert!(script.answer(4_001), "{case}: it is forgotten");
     }
+}
+
+/// What comes from space is acknowledged as the leg says: after so many segments, or so long a time.
+#[test]
+fn acknowledgements_are_as_frequent_as_the_leg_says() {
+    let mut leg = leg();
+    (leg.ack_every, leg.ack_delay) = (Some(8), Some(Duration::from_millis(30)));
+    let space = tcp_config(&leg, tcp::Config::linux()).unwrap();
+    let config = config();
+    let ground = tcp::Config::clone(&config.ground);
+    let mut script = Script::new(Config::new(ground, space));
+    script.establish(4_000);
+    let data = |number: u32| {
+        let stamps = (CLOCKS[0] + 700, CLOCKS[1]);
+        segment((ACK, 11 + number * 1_448, 21), stamps, &[7; 1_448])
+    };
+    let to_space = |sent: Vec<(Side, Segment)>| {
+        let space = sent.iter().filter(|(to, _)| *to == Side::Space);
+        space.count()
+    };
+    let mut acknowledged = Vec::new();
+    for number in 0..20 {
+        let sent = script.say((Side::Space, 4_000), data(number));
+        acknowledged.extend((to_space(sent) > 0).then_some(number));
+    }
+    assert_eq!(acknowledged, [7, 15]);
+    for (after, expected) in [(29, 0), (1, 1)] {
+        script.now += Duration::from_millis(after);
+        script.split.timeout(script.now);
+        let sent = leaving(&mut script.split, script.now).into_iter();
+        let sent = sent.map(|(to, packet)| (to, packet.segment().unwrap()));
+        assert_eq!(to_space(sent.collect()), expected, "{after} ms later");
+    }
+}
+
+/// Packets that come together are answered together.
+#[test]
+fn a_batch_has_one_acknowledgement() {
+    let mut script = Script::new(config());
+    script.establish(4_000);
+    let stamps = (CLOCKS[0] + 700, CLOCKS[1]);
+    for number in 0..32 {
+        let data = segment((ACK, 11 + number * 1_448, 21), stamps, &[7; 1_448]);
+        let packet = Packet::build(
+            ([10, 0, 1, 2], 4_000).into(),
+            ([10, 0, 0, 1], 80).into(),
+            data,
+            Bytes(0),
+        );
+        script.split.input(Side::Space, packet.unwrap(), script.now);
+    }
+    let sent = leaving(&mut script.split, script.now);
+    let acknowledgements: Vec<_> = sent.iter().filter(|(to, _)| *to == Side::Space).collect();
+    let [(_, acknowledgement)] = acknowledgements.as_slice() else {
+        panic!("{acknowledgements:?}");
+    };
+    assert_eq!(acknowledgement.segment().unwrap().ack, Seq(11 + 32 * 1_448));
 }
 
 /// A socket of this machine takes segments of any length, so that a packet to it may be as long as ten on the link.

@@ -306,6 +306,16 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[sat]\nguard = \"of\"", "or \"off\""),
     ("[sat]\nguard = \"1min\"", "from 1ms to 16s"),
     ("[sat]\noverhead = \"2kB\"", "from 0B to 1500B"),
+    (
+        "[sat]\ncarrier = \"scps\"\nrate = \"1Mbit/s\"\nack_every = 0",
+        "from 1 to 64",
+    ),
+    (
+        "[sat]\ncarrier = \"scps\"\nrate = \"1Mbit/s\"\nack_delay = \"1s\"",
+        "up to 500ms",
+    ),
+    ("[sat]\nack_every = 4", "the kernel's TCP carries"),
+    ("[lan]\nack_delay = \"10ms\"", "the kernel's TCP carries"),
     ("[sat]\naggressive = \"yes\"", "`true` or `false`"),
     ("[sat]\ninterface = \"a b\"", "cannot name an interface"),
     (

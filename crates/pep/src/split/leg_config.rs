@@ -28,6 +28,10 @@ pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError>
         })?;
     }
     config.initial_window = leg.initial_window.unwrap_or(config.initial_window);
+    if leg.carrier == Carrier::Scps {
+        config.ack_every = leg.ack_every.unwrap_or(config.ack_every);
+        config.delayed_ack = leg.ack_delay.unwrap_or(config.delayed_ack);
+    }
     if let Some(mss) = leg.mss {
         config.mss = config.mss.min(u16::try_from(mss.0).unwrap_or(u16::MAX));
     }

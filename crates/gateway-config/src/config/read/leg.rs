@@ -161,6 +161,21 @@ fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg, unbounded: [bool; 2]) {
     if let Some(Segment(mss)) = table.optional("mss") {
         leg.mss = mss;
     }
+    let every = table.optional("ack_every");
+    leg.ack_every = every.map_or(leg.ack_every, |Whole::<1, 64>(every)| Some(every as u32));
+    let delay = table.optional("ack_delay");
+    leg.ack_delay = delay.map_or(leg.ack_delay, |AckDelay(delay)| Some(delay));
+    for key in ["ack_every", "ack_delay"] {
+        if table.has(key) && leg.carrier != Carrier::Scps {
+            let what = format!(
+                "`{key}` of a leg that the kernel's TCP carries, which decides that itself"
+            );
+            table.problem(
+                key,
+                Wrong::new(what, "`carrier = \"scps\"` beside it, or without it"),
+            );
+        }
+    }
 }
 
 impl Value for Carrier {
@@ -278,6 +293,20 @@ impl Value for Guard {
         match Duration::read(value, source) {
             Ok(time) if (0.001..=16.0).contains(&time.as_secs_f64()) => Ok(Self(Some(time))),
             Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// How long an acknowledgement waits: at most what RFC 9293, section 3.8.6.3, allows.
+struct AckDelay(Duration);
+
+impl Value for AckDelay {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time up to 500ms, such as \"100ms\"";
+        match Duration::read(value, source) {
+            Ok(time) if time <= Duration::from_millis(500) => Ok(Self(time)),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is too long"), expected)),
             Err(wrong) => Err(Wrong::new(wrong.what, expected)),
         }
     }
