@@ -267,6 +267,11 @@ impl Carrier {
             last = Some(held.id);
             match packet {
                 Ok(packet) => {
+                    if SIDES[place] == Side::Space
+                        && let Some((ends, seq, mtu)) = packet::too_long(&packet)
+                    {
+                        proxy.lower_path_mtu(ends, seq, mtu, now);
+                    }
                     let waits = Some(held);
                     proxy.input(SIDES[place], Carried { packet, waits }, now);
                 }

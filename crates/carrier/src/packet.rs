@@ -1,9 +1,12 @@
 //! What the proxy moves: a packet that waits in a queue, or one that it has made.
 
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, Seq};
 use bentpipe_pep::{BuildPacket, Packet, SegmentView, host_of};
 use bentpipe_sockets::nfqueue::Waiting;
-use bentpipe_wire::{self as wire, Checksums, Ecn, Flags, Ipv6, Segment, Transport};
+use bentpipe_wire::{
+    self as wire, Checksums, Ecn, Flags, IcmpError, IcmpKind, Ipv6, Payload, Segment, Transport,
+    told_path_mtu,
+};
 use std::net::{IpAddr, SocketAddr};
 
 /// A packet.
@@ -44,6 +47,21 @@ pub(crate) fn read(waiting: &Waiting<'_>) -> Result<wire::Packet, wire::Error> {
         tcp.flags = Flags::from_bits(tcp.flags.bits() & !Flags::FIN.bits());
     }
     Ok(packet)
+}
+
+/// What `packet`, if it is an ICMP error that says so, says of a packet of ours that was too long: its ends, its number, and what the path
+/// takes.
+pub(crate) fn too_long(packet: &wire::Packet) -> Option<((SocketAddr, SocketAddr), Seq, u16)> {
+    let (Transport::Other { .. }, Payload::Bytes(body)) = (&packet.transport, &packet.payload)
+    else {
+        return None;
+    };
+    let error = IcmpError::parse(&packet.ip, body).ok()??;
+    let IcmpKind::TooBig(next_hop) = error.kind else {
+        return None;
+    };
+    let mtu = told_path_mtu(error.destination.ip(), next_hop, error.length)?;
+    Some(((error.source, error.destination), error.seq, mtu))
 }
 
 impl Packet for Carried {
@@ -104,5 +122,61 @@ impl BuildPacket for Carried {
             packet,
             waits: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_wire::Tcp;
+
+    fn gathered(version: u8, length: usize) -> Vec<u8> {
+        let end = |host: u8| match version {
+            4 => SocketAddr::from(([10, 0, 0, host], 80)),
+            _ => SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, host.into()], 80)),
+        };
+        let segment = Segment {
+            seq: Seq(7),
+            flags: Flags::ACK | Flags::FIN,
+            payload: Payload::from(vec![5; length]),
+            ..Segment::default()
+        };
+        let packet = wire::Packet::build(end(1), end(2), segment, Bytes(0));
+        packet.unwrap().to_vec().unwrap()
+    }
+
+    /// A packet that does not fit into a message is read as its first part, without the end behind the rest; with a checksum that
+    /// is missing, whose packet is verified elsewhere.
+    #[test]
+    fn of_a_packet_that_is_cut_the_first_part_is_read() {
+        for version in [4, 6] {
+            let bytes = gathered(version, 3_000);
+            let headers = bytes.len() - 3_000;
+            let waiting = |packet, is_cut| Waiting {
+                packet,
+                is_cut,
+                is_unverified: true,
+                ..Waiting::default()
+            };
+            let whole = read(&waiting(&bytes, false)).unwrap();
+            assert_eq!(whole.payload.len(), 3_000);
+            assert!(read(&waiting(&bytes[..2_000], false)).is_err());
+            let part = read(&waiting(&bytes[..2_000], true)).unwrap();
+            assert_eq!(part.payload.len(), 2_000 - headers);
+            let Transport::Tcp(Tcp { seq, flags, .. }) = part.transport else {
+                panic!("{part:?}");
+            };
+            assert_eq!((seq, flags), (Seq(7), Flags::ACK));
+        }
+        let mut damaged = gathered(4, 100);
+        damaged[60] ^= 1;
+        for (is_unverified, is_read) in [(true, false), (false, true)] {
+            let waiting = Waiting {
+                packet: &damaged,
+                is_unverified,
+                ..Waiting::default()
+            };
+            assert_eq!(read(&waiting).is_ok(), is_read);
+        }
     }
 }

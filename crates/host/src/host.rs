@@ -345,7 +345,7 @@ impl Host {
         entry.timeouts = counters.timeouts;
         let (remote, header) = (entry.tuple.remote.ip(), entry.tuple.ip_header());
         let flight = entry.connection.gauges().flight;
-        let least = crate::path_mtu::least(remote);
+        let least = bentpipe_wire::least_path_mtu(remote);
         if flight <= u64::from(largest_segment(least, header)) {
             return;
         }

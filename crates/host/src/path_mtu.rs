@@ -1,7 +1,8 @@
 //! What is known of the paths to other hosts: the largest packet that gets through (RFC 1191, RFC 8201), told by ICMP
 //! or found out where routers swallow in silence (RFC 8899).
 
-use bentpipe_base::Instant;
+use bentpipe_base::{Bytes, Instant};
+use bentpipe_wire::{least_path_mtu, told_path_mtu};
 use core::net::IpAddr;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,16 +10,7 @@ use std::time::Duration;
 /// Paths that are remembered at most.
 const PATHS: usize = 4_096;
 
-/// The least that is believed: what every IPv6 link takes (RFC 8200, section 5), and of IPv4 what Linux believes
-/// (`net.ipv4.route.min_pmtu`, 512 + 20 + 20); smaller packets would serve an attacker more than a user.
-pub(crate) const fn least(remote: IpAddr) -> u16 {
-    match remote {
-        IpAddr::V4(_) => 552,
-        IpAddr::V6(_) => 1_280,
-    }
-}
-
-/// What a path is taken for that swallows larger packets in silence: as [`least`], of IPv4 what tunnels leave (RFC
+/// What a path is taken for that swallows larger packets in silence: as [`least_path_mtu`], of IPv4 what tunnels leave (RFC
 /// 8899, section 5.1.2, BASE_PLPMTU, less in doubt).
 pub(crate) const fn base(remote: IpAddr) -> u16 {
     match remote {
@@ -26,9 +18,6 @@ pub(crate) const fn base(remote: IpAddr) -> u16 {
         IpAddr::V6(_) => 1_280,
     }
 }
-
-/// The sizes of links that are met (RFC 1191, section 7.1), for routers that do not say theirs.
-const PLATEAUS: [u16; 7] = [8_166, 4_352, 2_002, 1_492, 1_006, 576, 552];
 
 #[derive(Clone, Debug)]
 pub(crate) struct PathMtus {
@@ -71,24 +60,19 @@ impl PathMtus {
         now: Instant,
     ) -> Option<u16> {
         let before = self.get(remote, mtu, now);
-        let next_hop_mtu = match next_hop_mtu {
-            // The estimate is not lowered again for packets of the same length, because a burst of errors is about one
-            // narrow link.
-            0 => PLATEAUS
-                .into_iter()
-                .find(|size| u64::from(*size) < length)?,
-            // A packet of this length would have passed, so the message is not believed.
-            next_hop_mtu if length <= next_hop_mtu => return None,
-            next_hop_mtu => u16::try_from(next_hop_mtu).unwrap_or(u16::MAX),
-        };
-        self.lower(remote, next_hop_mtu.max(least(remote)), before, now)
+        let told = told_path_mtu(remote, Bytes(next_hop_mtu), Bytes(length))?;
+        self.lower(remote, told, before, now)
     }
 
     /// Lowers the estimate because full-sized packets are lost in silence.
     pub(crate) fn black_hole(&mut self, remote: IpAddr, mtu: u16, now: Instant) -> Option<u16> {
         let before = self.get(remote, mtu, now);
         let base = base(remote);
-        let next = if before > base { base } else { least(remote) };
+        let next = if before > base {
+            base
+        } else {
+            least_path_mtu(remote)
+        };
         self.lower(remote, next, before, now)
     }
 

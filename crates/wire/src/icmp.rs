@@ -90,6 +90,34 @@ impl IcmpError {
     }
 }
 
+/// The least MTU of a path that is believed: what every IPv6 link takes (RFC 8200, section 5), and of IPv4 what Linux believes
+/// (`net.ipv4.route.min_pmtu`, 512 + 20 + 20); smaller packets would serve an attacker more than a user.
+pub const fn least_path_mtu(remote: IpAddr) -> u16 {
+    match remote {
+        IpAddr::V4(_) => 552,
+        IpAddr::V6(_) => 1_280,
+    }
+}
+
+/// The sizes of links that are met (RFC 1191, section 7.1), for routers that do not say theirs.
+const PLATEAUS: [u16; 7] = [8_166, 4_352, 2_002, 1_492, 1_006, 576, 552];
+
+/// The largest packet that the path to `remote` takes, where one of `length` bytes was too large for a hop that takes `next_hop`
+/// (RFC 1191, section 4; 0: the router does not say); `None` where that cannot be true.
+pub fn told_path_mtu(remote: IpAddr, next_hop: Bytes, length: Bytes) -> Option<u16> {
+    let told = match next_hop.0 {
+        // The estimate is not lowered again for packets of the same length, because a burst of errors is about one
+        // narrow link.
+        0 => PLATEAUS
+            .into_iter()
+            .find(|size| u64::from(*size) < length.0)?,
+        // A packet of this length would have passed, so the message is not believed.
+        next_hop if length.0 <= next_hop => return None,
+        next_hop => u16::try_from(next_hop).unwrap_or(u16::MAX),
+    };
+    Some(told.max(least_path_mtu(remote)))
+}
+
 /// What a message of ICMP says (RFC 792; codes of type 3 in RFC 1122, section 3.2.2.1 and RFC 1812, section 5.2.7.1).
 fn v4(head: &[u8]) -> Option<IcmpKind> {
     Some(match (head[0], head[1]) {

@@ -33,7 +33,7 @@ mod virtio;
 
 pub use ecn::{Ecn, ecn_of, mark};
 pub use error::Error;
-pub use icmp::{IcmpError, IcmpKind};
+pub use icmp::{IcmpError, IcmpKind, least_path_mtu, told_path_mtu};
 pub use ip::{Ip, Ipv4, Ipv6, protocol};
 pub use ipv6_extensions::Extensions;
 pub use packet::{Checksums, Packet, Transport};

@@ -3,7 +3,7 @@
 //!
 //! By a priority the next chain, of another table ([`bentpipe_os::nft::HoldTable`]), has them wait for it. From space come, beside
 //! packets for such sockets, SYNs that it has to know before anybody decides about them, and packets of connections whose
-//! socket has ended before all of its bytes were there. So all of TCP waits that is not for another socket of the leg, and what is
+//! socket has ended before all of its bytes were there; and ICMP errors about packets of its own that were too long. So all of TCP waits that is not for another socket of the leg, and what is
 //! not for our own TCP goes on from there; as long as it attends, which the [`Switch`] tells. What is for a socket of the leg
 //! waits in any case.
 //!
@@ -80,6 +80,8 @@ chain carrier_out_end {{
 chain {TAGS}{} {{
   type filter hook prerouting priority {}; policy accept;
   iifname != {space} accept
+  {attended} icmp type destination-unreachable icmp code frag-needed meta priority set {from_space:#x}
+  {attended} icmpv6 type packet-too-big meta priority set {from_space:#x}
   meta l4proto != tcp accept
   socket mark {{ {plain:#x}, {tracked:#x} }} accept
   socket mark {carried:#x} meta priority set {from_space:#x} accept

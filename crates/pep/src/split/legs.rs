@@ -3,7 +3,7 @@
 
 use super::{Counters, LegCounters, Resets};
 use crate::Side;
-use bentpipe_base::{Bytes, Instant, Machine};
+use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_tcp::{Cause, Connection, Event, State};
 use bentpipe_wire::{Ecn, Segment};
 use core::time::Duration;
@@ -124,6 +124,15 @@ impl Legs {
             space.link_out(now)
         }
         self.sends = Side::Ground;
+    }
+
+    /// The path to space takes no longer segments than `mss` bytes, options included, as is said of the one numbered `seq`.
+    pub(super) fn lower_segment_size(&mut self, seq: Seq, mss: u16, now: Instant) {
+        let space = &mut self.legs[index(Side::Space)].connection;
+        if space.is_in_flight(seq) {
+            space.lower_segment_size(mss, now);
+            self.sends = Side::Ground;
+        }
     }
 
     /// Bytes that both keep, those too that came out of order.

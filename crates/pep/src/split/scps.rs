@@ -10,9 +10,9 @@ use super::Split;
 use super::flow::{Flow, Phase};
 use crate::flow_table::FlowId;
 use crate::{BuildPacket, Side};
-use bentpipe_base::{Bytes, Instant};
+use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_tcp::{Config, scps};
-use bentpipe_wire::{Flags, Segment};
+use bentpipe_wire::{Flags, Segment, Tcp};
 
 impl<P: BuildPacket> Split<P> {
     /// A packet from side `from` goes on, with an offer where it is part of a handshake that needs one.
@@ -63,6 +63,30 @@ impl<P: BuildPacket> Split<P> {
             }
             self.settle(id, now);
         }
+    }
+
+    /// A router says that a packet with number `seq`, from the end `ground` to `space`, was too long for a path that takes `mtu` bytes:
+    /// that is believed of one that is in flight.
+    pub fn lower_path_mtu(
+        &mut self,
+        (ground, space): (P::Endpoint, P::Endpoint),
+        seq: Seq,
+        mtu: u16,
+        now: Instant,
+    ) {
+        let Some(id) = self.flows.peek((ground, space)) else {
+            return;
+        };
+        if let Some(Flow {
+            phase: Phase::Split(legs),
+            endpoints,
+            ..
+        }) = self.flows.get_mut(id)
+        {
+            let header = endpoints.of(Side::Space).ip_header + Tcp::BARE as u16;
+            legs.lower_segment_size(seq, mtu.saturating_sub(header), now);
+        }
+        self.settle(id, now);
     }
 
     /// Resets both sides of all connections.
