@@ -100,15 +100,21 @@ impl Measured {
         }
     }
 
-    /// What the Snoop agent of each gateway did for all flows together, its counters called as in the simulator. What a
-    /// split sent is told with the flows.
+    /// What the Snoop agent and the carrier of each gateway did for all flows together, their counters called as in the
+    /// simulator. What a split's sockets sent is told with the flows.
     fn proxies(&self) -> Vec<Proxy> {
         let proxies = self.counters.iter().filter_map(|(name, counted)| {
             let of = |(own, simulated)| (simulated, counted.get(own).copied().unwrap_or_default());
-            let counters: Vec<(&'static str, u64)> = SNOOP.map(of).into();
-            // A gateway without an agent has seen none of its packets.
-            let any = counters.iter().any(|(_, count)| *count > 0);
-            any.then(|| Proxy {
+            let mut counters: Vec<(&'static str, u64)> = SNOOP.map(of).into();
+            // A gateway without an agent has seen none of its packets, and one without a carrier no connection of its.
+            if counters.iter().all(|(_, count)| *count == 0) {
+                counters.clear();
+            }
+            let carrier = CARRIER.map(of);
+            if carrier.iter().any(|(_, count)| *count > 0) {
+                counters.extend(carrier);
+            }
+            (!counters.is_empty()).then(|| Proxy {
                 name: name.clone(),
                 counters,
             })
@@ -116,6 +122,16 @@ impl Measured {
         proxies.collect()
     }
 }
+
+/// What a gateway calls the counters of its carrier, and what the simulator does, where what was sent again is told with the flows.
+const CARRIER: [(&str, &str); 6] = [
+    ("carried", "scps"),
+    ("carried_plain", "plain"),
+    ("carrier_sent_again", "carrier_sent_again"),
+    ("carrier_snacks", "snacks"),
+    ("carrier_snacks_sent", "snacks_sent"),
+    ("carrier_outages", "outages"),
+];
 
 /// What a gateway calls the counters of its Snoop agent, and what the simulator does.
 const SNOOP: [(&str, &str); 9] = [

@@ -120,7 +120,7 @@ pub const MEASURES: &[Measure] = &[
         Take::Links(links::delivered)),
     measure("mean_queue", "packets", "packets that waited in queues, on average over the run, the one being sent not counted",
         Take::Links(links::mean_queue)),
-    measure("local", "segments", "segments that proxies sent again themselves: a split towards the flows' receivers, Snoop upon acknowledgements and by its timer",
+    measure("local", "segments", "segments that proxies sent again themselves: a split towards the flows' receivers, its carrier over the link, Snoop upon acknowledgements and by its timer",
         Take::Proxies(proxies::local)),
     measure("suppressed", "", "duplicate acknowledgements that proxies kept from the senders",
         Take::Proxies(proxies::suppressed)),

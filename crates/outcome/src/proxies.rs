@@ -5,8 +5,8 @@ use crate::run::Run;
 /// Whether a proxy of this name is among those that are asked for.
 pub(crate) type Chosen<'c> = &'c dyn Fn(&str) -> bool;
 
-/// What a splitting gateway's TCP retransmitted towards the receivers, and what a Snoop agent sent again from its cache,
-/// upon acknowledgements and by its timer.
+/// What a splitting gateway's TCP retransmitted towards the receivers, and its carrier over the link where that is not among it, and what a
+/// Snoop agent sent again from its cache, upon acknowledgements and by its timer.
 pub(crate) fn local(run: &Run, chosen: Chosen<'_>) -> Option<f64> {
     let legs = run
         .flows
@@ -14,8 +14,9 @@ pub(crate) fn local(run: &Run, chosen: Chosen<'_>) -> Option<f64> {
         .flat_map(|flow| &flow.gateways)
         .filter(|leg| chosen(&leg.gateway));
     let legs = sum(legs.map(|leg| leg.segments_again));
-    let agents = ["retransmitted", "timeouts"].map(|name| counted(run, chosen, name));
-    agents.into_iter().chain([legs]).flatten().reduce(add)
+    let others = ["retransmitted", "timeouts", "carrier_sent_again"];
+    let others = others.map(|name| counted(run, chosen, name));
+    others.into_iter().chain([legs]).flatten().reduce(add)
 }
 
 pub(crate) fn suppressed(run: &Run, chosen: Chosen<'_>) -> Option<f64> {

@@ -99,7 +99,7 @@ fn measures_of_all_and_of_one_in_closed_form() {
     }
 }
 
-/// A byte is sent again by a split, by Snoop upon an acknowledgement, or by its timer: all of them are local repairs.
+/// A byte is sent again by a split, by its carrier, by Snoop upon an acknowledgement, or by its timer: all of them are local repairs.
 #[test]
 fn local_counts_what_splits_and_agents_sent_again() {
     let mut run = two();
@@ -110,14 +110,20 @@ fn local_counts_what_splits_and_agents_sent_again() {
     };
     run.flows[0].gateways = vec![leg("hub", 5), leg("far", 40)];
     run.flows[1].gateways = vec![leg("hub", 2)];
-    run.proxies[0].counters = vec![("retransmitted", 100), ("timeouts", 1000), ("unread", 9)];
+    let counters = [
+        ("retransmitted", 100),
+        ("timeouts", 1000),
+        ("carrier_sent_again", 10_000),
+        ("unread", 9),
+    ];
+    run.proxies[0].counters = counters.into();
     let of = |text: &str| find(text).unwrap().of(&run);
-    assert_eq!(of("local"), Some(1147.0));
+    assert_eq!(of("local"), Some(11_147.0));
     assert_eq!(
         (of("local(hub)"), of("local(far)")),
         (Some(7.0), Some(40.0))
     );
-    assert_eq!((of("local(p)"), of("local(x)")), (Some(1100.0), None));
+    assert_eq!((of("local(p)"), of("local(x)")), (Some(11_100.0), None));
 }
 
 /// Whatever ran it, a flow's goodput ends with the last byte at its receiver; without a last one, with the flow.
