@@ -2,12 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "carrier/bounds.rs"]
+mod bounds;
 #[path = "carrier/killed.rs"]
 mod killed;
 #[path = "carrier/liar.rs"]
 mod liar;
+#[path = "carrier/path.rs"]
+mod path;
 #[path = "carrier/plain_link.rs"]
 mod plain_link;
+#[path = "carrier/reference_peer.rs"]
+mod reference_peer;
 mod support;
 
 use bentpipe_gateway::Ending;
