@@ -71,16 +71,25 @@ fn unused(stat: &str) -> Option<Duration> {
     ))
 }
 
-/// Processor time of all threads of `pid`, from their schedstat, to the nanosecond.
+/// Processor time of all threads of `pid`, from their schedstat, to the nanosecond; of one that ends meanwhile, nothing.
 pub(super) fn process_cpu(pid: u32) -> io::Result<Duration> {
     let mut total = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let path = task?.path().join("schedstat");
-        let text = fs::read_to_string(&path)?;
+        let text = match fs::read_to_string(&path) {
+            Err(error) if has_ended(&error) => continue,
+            text => text?,
+        };
         let ran = text.split_whitespace().next().and_then(|n| n.parse().ok());
         total += Duration::from_nanos(ran.ok_or_else(|| unreadable(&path.to_string_lossy()))?);
     }
     Ok(total)
+}
+
+/// Whether a file in /proc could not be opened, or be read, because its thread is gone.
+fn has_ended(error: &io::Error) -> bool {
+    const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
 }
 
 /// Memory of `pid` in bytes: private pages, and its share of shared ones (PSS).
