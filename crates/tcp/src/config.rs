@@ -7,6 +7,7 @@ use crate::scps::{LossCause, Outage, Scps};
 use crate::variants::{self, UnknownVariant};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc as cc;
+use bentpipe_receiver::MAX_SCALE;
 use bentpipe_wire::{Flags, Ipv4, Ipv6, Segment, Tcp};
 use std::time::Duration;
 
@@ -293,7 +294,27 @@ impl Config {
 
     /// The shift of the window field that the whole receive buffer needs (RFC 7323).
     pub fn window_scale(&self) -> u8 {
-        crate::receiver::window_scale(self)
+        if !self.window_scaling {
+            return 0;
+        }
+        (0..MAX_SCALE)
+            .find(|shift| self.receive_buffer.0 >> shift <= 65_535)
+            .unwrap_or(MAX_SCALE)
+    }
+
+    /// What the receiving half of a connection is told.
+    pub(crate) fn receiver(&self) -> bentpipe_receiver::Settings {
+        bentpipe_receiver::Settings {
+            mss: self.mss,
+            receive_buffer: self.receive_buffer,
+            scale: self.window_scale(),
+            delayed_ack: self.delayed_ack,
+            ack_every: self.ack_every,
+            quick_acks: self.quick_acks,
+            acks_first_byte: self.ns2.first_is_syn,
+            sacks_fin: self.sacks_fin,
+            tells_duplicates: self.dsack && self.sack_blocks > 0,
+        }
     }
 
     /// Bytes that `segment` takes on the link, IP and TCP headers included.

@@ -3,13 +3,13 @@
 use crate::ecn::EcnMode;
 use crate::fast_open::FastOpen;
 use crate::output::milliseconds;
-use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
 use crate::scps::SnackUnits;
 use crate::sender::Sender;
 use crate::{Cause, Config, Counters, Event, Gauges, State, Takeover};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
+use bentpipe_receiver::Receiver;
 use bentpipe_wire::{Ecn, Segment, Timestamps};
 use bytes::Bytes;
 use core::time::Duration;
@@ -177,7 +177,7 @@ impl Connection {
         Self {
             state,
             tx: Sender::new(Arc::clone(&config), iss),
-            rx: Receiver::new(&config),
+            rx: Receiver::new(&config.receiver()),
             recovery: (config.recovery.new)(),
             agreed: Negotiated::default(),
             ecn: Ecn::default(),

@@ -8,7 +8,7 @@
 //! default.
 //!
 //! Begin with `connection.rs`, which applications and drivers call; then `input.rs` and `output.rs`, the ways of a
-//! segment; `sender.rs` and `receiver.rs`, the two halves of a connection; and [`recovery`].
+//! segment; `sender.rs`, the sending half of a connection (the receiving half is the crate `receiver`); and [`recovery`].
 #![forbid(unsafe_code)]
 
 pub mod config;
@@ -20,7 +20,6 @@ mod info;
 mod input;
 pub mod ns2;
 mod output;
-mod receiver;
 pub mod recovery;
 mod rto;
 pub mod scps;

@@ -1,15 +1,13 @@
 //! SCPS-TP (CCSDS 714.0-B-2) as a configuration of the endpoint: what a SYN offers, what both ends agree on, and how a
-//! SNACK names a hole. Which holes a receiver announces is in `snack_announcer.rs`; what a sender makes of them in
+//! SNACK names a hole. Which holes a receiver announces is in the crate `receiver`; what a sender makes of them in
 //! `recovery/snack.rs`; what a link that is out does to a connection in `outage.rs`; the options' layout in [`bentpipe_wire::scps`].
 //!
 //! Left out: best effort transport (BETS), record boundaries (read and ignored), compressed headers and the long form of
 //! SNACK (neither offered nor sent; of a long one that comes the first hole is heeded).
 
 mod outage;
-mod snack_announcer;
 
 pub use outage::Outage;
-pub(crate) use snack_announcer::SnackAnnouncer;
 
 use crate::connection::Connection;
 use bentpipe_base::Instant;
@@ -19,7 +17,7 @@ use std::time::Duration;
 
 /// How long a peer's timestamps are compared (RFC 7323, section 5.5): the reference implementation's clock counts
 /// microseconds, whose sign turns after 35.8 minutes.
-pub(crate) const STAMPS_BELIEVED: Duration = Duration::from_secs(30 * 60);
+const STAMPS_BELIEVED: Duration = Duration::from_secs(30 * 60);
 
 /// What of SCPS-TP an endpoint offers to its peer. A peer that offers nothing gets ordinary TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +112,8 @@ impl Connection {
             ours: unit(ours),
             theirs: unit(theirs),
         });
-        self.rx.announce_holes(&scps);
+        self.rx.announce_holes(scps.snack_delay);
+        self.rx.believe_stamps_for(STAMPS_BELIEVED);
     }
 
     /// The bytes of our stream that the peer tells to miss, as far as they are in flight.

@@ -134,12 +134,6 @@ impl Quirks {
         self.growth == Growth::Acks
     }
 
-    /// Whether the segment that begins at `from` is acknowledged at once.
-    #[inline]
-    pub(crate) const fn acknowledges_at_once(&self, from: u64) -> bool {
-        self.first_is_syn && from == 1
-    }
-
     /// Whether nothing but the first segment, which counts as the SYN, has been acknowledged to `tx`.
     pub(super) fn at_syn(&self, tx: &RecoveryContext<'_>) -> bool {
         self.first_is_syn && tx.una() <= 1 + u64::from(tx.mss())

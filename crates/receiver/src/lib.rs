@@ -1,47 +1,54 @@
-//! The receiving half: what arrives in and out of order, the window offered, when to acknowledge,
-//! and what the acknowledgement says (RFC 9293, section 3.8.6; RFC 5681, section 4.2; RFC 2018).
+//! The receiving half of a TCP connection, without I/O: what arrives in and out of order, the window offered, when to
+//! acknowledge, and what the acknowledgement says (RFC 9293, section 3.8.6; RFC 5681, section 4.2; RFC 2018; RFC 2883).
 //!
-//! Sequence space is counted in 64-bit offsets: the peer's SYN is 0, its byte `k` is `k + 1`.
+//! Sequence space is counted in 64-bit offsets: the peer's SYN is 0, its byte `k` is `k + 1`. Which states a connection
+//! has, and what its segments look like, is the crate `tcp`'s business, which asks a [`Receiver`] what to put into
+//! them. When an acknowledgement may wait is in `quick_acks.rs`; which holes SCPS-TP announces, in `snack_announcer.rs`.
+#![forbid(unsafe_code)]
 
 mod quick_acks;
+mod settings;
+mod snack_announcer;
 
-use crate::Config;
-use crate::ns2;
-use crate::scps::{self, Scps, SnackAnnouncer};
+pub use settings::Settings;
+
 use bentpipe_base::{Instant, Ranges, Seq};
 use bentpipe_stream::ReceiveBuffer;
 use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
 use bytes::Bytes;
 use quick_acks::QuickAcks;
+use snack_announcer::SnackAnnouncer;
 use std::time::Duration;
 
 /// The most stretches beyond gaps that are kept. Only a hostile sender makes more.
 const STRETCHES: usize = 1 << 14;
+/// The greatest shift of a window field (RFC 7323, section 2.3).
+pub const MAX_SCALE: u8 = 14;
 /// How long TS.Recent is believed: 24 days (RFC 7323, section 5.5).
 const STAMPS_BELIEVED: Duration = Duration::from_secs(24 * 86_400);
 
 /// What arrived with one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub struct Taken {
     /// In-order bytes became readable.
-    pub(crate) readable: bool,
+    pub readable: bool,
     /// The peer's FIN is in order.
-    pub(crate) fin: bool,
+    pub fin: bool,
     /// It held no new bytes.
-    pub(crate) stale: bool,
+    pub stale: bool,
     /// It lies beyond a gap.
-    pub(crate) beyond: bool,
+    pub beyond: bool,
 }
 
 /// The receiving half of a connection.
 #[derive(Debug)]
-pub(crate) struct Receiver {
+pub struct Receiver {
     /// Number of the peer's SYN.
-    pub(crate) irs: Seq,
+    pub irs: Seq,
     /// The offset expected next.
-    pub(crate) next: u64,
+    pub next: u64,
     /// The right edge of the window offered; never moves left.
-    pub(crate) edge: u64,
+    edge: u64,
     buffer: ReceiveBuffer,
     beyond: Ranges,
     /// Bytes in the latest stretches beyond gaps, the latest first.
@@ -54,21 +61,21 @@ pub(crate) struct Receiver {
     /// No more room than this is offered.
     most: u64,
     /// The shift of our window field.
-    pub(crate) scale: u8,
+    pub scale: u8,
     /// The offset of the peer's FIN.
     fin: Option<u64>,
     mss: u64,
     /// An acknowledgement is due at once.
-    pub(crate) ack_now: bool,
+    pub ack_now: bool,
     /// An acknowledgement is due then.
-    pub(crate) delack: Instant,
+    pub delack: Instant,
     /// Segments not yet acknowledged.
     pending: u32,
     delay: Duration,
     /// Segments in order that one acknowledgement answers.
     ack_every: u32,
     quick: QuickAcks,
-    ns2: ns2::Quirks,
+    acks_first_byte: bool,
     /// TS.Recent, and when it was taken.
     stamp: Option<(u32, Instant)>,
     /// How long it is believed.
@@ -86,11 +93,12 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(config: &Config) -> Self {
-        let scale = window_scale(config);
+    /// One that has heard nothing yet.
+    pub fn new(settings: &Settings) -> Self {
+        let scale = settings.scale.min(MAX_SCALE);
         let most = 65_535u64 << scale;
-        let capacity = config.receive_buffer.0.clamp(1, most);
-        let mss = u64::from(config.mss.max(1));
+        let capacity = settings.receive_buffer.0.clamp(1, most);
+        let mss = u64::from(settings.mss.max(1));
         Self {
             irs: Seq(0),
             next: 0,
@@ -108,42 +116,46 @@ impl Receiver {
             ack_now: false,
             delack: Instant::MAX,
             pending: 0,
-            delay: config.delayed_ack,
-            ack_every: config.ack_every.max(1),
-            quick: QuickAcks::new(config.quick_acks),
-            ns2: config.ns2,
+            delay: settings.delayed_ack,
+            ack_every: settings.ack_every.max(1),
+            quick: QuickAcks::new(settings.quick_acks),
+            acks_first_byte: settings.acks_first_byte,
             stamp: None,
             stamps_believed: STAMPS_BELIEVED,
             announcer: None,
             acked: 0,
-            sacks_fin: config.sacks_fin,
+            sacks_fin: settings.sacks_fin,
             duplicate: None,
-            tells_duplicates: config.dsack && config.sack_blocks > 0,
+            tells_duplicates: settings.tells_duplicates,
         }
     }
 
     /// The peer's SYN was numbered `irs`.
-    pub(crate) fn synchronise(&mut self, irs: Seq) {
+    pub fn synchronise(&mut self, irs: Seq) {
         self.irs = irs;
         self.next = 1;
         self.edge = 1;
         self.acked = 1;
     }
 
-    /// The peer speaks SCPS-TP, and hears of holes by SNACK.
-    pub(crate) fn announce_holes(&mut self, scps: &Scps) {
-        self.stamps_believed = scps::STAMPS_BELIEVED;
-        self.announcer = Some(Box::new(SnackAnnouncer::new(scps.snack_delay)));
+    /// The peer hears of holes by SNACK, once they are `delay` old.
+    pub fn announce_holes(&mut self, delay: Duration) {
+        self.announcer = Some(Box::new(SnackAnnouncer::new(delay)));
+    }
+
+    /// The peer's timestamps are compared for so long, as its clock is faster than RFC 7323 has it.
+    pub const fn believe_stamps_for(&mut self, time: Duration) {
+        self.stamps_believed = time;
     }
 
     /// The hole that the next acknowledgement announces by SNACK.
-    pub(crate) fn announce(&mut self, patience: Duration, now: Instant) -> Option<(u64, u64)> {
+    pub fn announce(&mut self, patience: Duration, now: Instant) -> Option<(u64, u64)> {
         let announcer = self.announcer.as_mut()?;
         announcer.next(self.next, &self.beyond, patience, now)
     }
 
     /// An acknowledgement went out: the next one is due when a hole is to be announced, whether anything comes or not.
-    pub(crate) fn await_holes(&mut self) {
+    pub fn await_holes(&mut self) {
         if let Some(announcer) = &self.announcer
             && !self.beyond.is_empty()
             && let Some(due) = announcer.deadline()
@@ -153,34 +165,34 @@ impl Receiver {
     }
 
     /// Window scaling was not agreed on.
-    pub(crate) fn unscaled(&mut self) {
+    pub fn unscaled(&mut self) {
         self.scaled(0);
     }
 
     /// The shift of our window field is `scale`, not what the buffer would need.
-    pub(crate) fn scaled(&mut self, scale: u8) {
-        self.scale = scale.min(14);
+    pub fn scaled(&mut self, scale: u8) {
+        self.scale = scale.min(MAX_SCALE);
         self.capacity = self.capacity.min(65_535 << self.scale);
         self.ample_window = ample_window(self.capacity, self.mss);
     }
 
     /// Bytes that take room, those beyond gaps among them.
-    pub(crate) fn stored(&self) -> u64 {
+    pub fn stored(&self) -> u64 {
         self.buffer.stored()
     }
 
     /// TS.Recent (RFC 7323, section 4.3).
-    pub(crate) fn latest_stamp(&self) -> Option<u32> {
+    pub fn latest_stamp(&self) -> Option<u32> {
         self.stamp.map(|(stamp, _)| stamp)
     }
 
     /// Whether bytes arrived that are more than a count.
-    pub(crate) fn has_bytes(&self) -> bool {
+    pub fn has_bytes(&self) -> bool {
         self.buffer.is_real()
     }
 
     /// So many bytes that were read still take room.
-    pub(crate) fn hold(&mut self, held: u64) {
+    pub fn hold(&mut self, held: u64) {
         let less = held < self.held;
         self.held = held;
         if less {
@@ -189,7 +201,7 @@ impl Receiver {
     }
 
     /// No more room than `most` bytes is offered from now on.
-    pub(crate) fn limit_window(&mut self, most: u64) {
+    pub fn limit_window(&mut self, most: u64) {
         let more = most > self.most;
         self.most = most;
         if more {
@@ -198,19 +210,22 @@ impl Receiver {
     }
 
     /// The offset that `seq` stands for, by its distance from what is expected.
-    pub(crate) fn offset(&self, seq: Seq) -> i64 {
+    #[inline]
+    pub fn offset(&self, seq: Seq) -> i64 {
         let next = self.irs + self.next as u32;
         self.next as i64 + i64::from(seq.offset_from(next))
     }
 
     /// Room in the window, in bytes.
-    pub(crate) fn window(&self) -> u64 {
+    #[inline]
+    pub fn window(&self) -> u64 {
         self.edge.saturating_sub(self.next)
     }
 
     /// Whether a segment of `len` sequence numbers from `from` lies in the window (RFC 9293, section
     /// 3.10.7.4); one that begins where it should may bring an acknowledgement to a closed window.
-    pub(crate) fn acceptable(&self, from: i64, len: u64) -> bool {
+    #[inline]
+    pub fn acceptable(&self, from: i64, len: u64) -> bool {
         let (next, edge) = (self.next as i64, self.edge.max(self.next) as i64);
         let end = from + len as i64;
         from == next
@@ -219,7 +234,8 @@ impl Receiver {
     }
 
     /// PAWS (RFC 7323, section 5): whether the segment is from long ago.
-    pub(crate) fn outdated(&self, stamp: Timestamps, now: Instant) -> bool {
+    #[inline]
+    pub fn outdated(&self, stamp: Timestamps, now: Instant) -> bool {
         self.stamp.is_some_and(|(recent, at)| {
             (stamp.value.wrapping_sub(recent) as i32) < 0 && now.since(at) < self.stamps_believed
         })
@@ -227,24 +243,26 @@ impl Receiver {
 
     /// Takes TS.Recent from a segment that begins at or before what was last acknowledged
     /// (RFC 7323, section 4.3).
-    pub(crate) fn remember(&mut self, stamp: Timestamps, from: i64, now: Instant) {
+    #[inline]
+    pub fn remember(&mut self, stamp: Timestamps, from: i64, now: Instant) {
         if from <= self.acked as i64 {
             self.stamp = Some((stamp.value, now));
         }
     }
 
     /// What to echo.
-    pub(crate) fn echo(&self) -> u32 {
+    #[inline]
+    pub fn echo(&self) -> u32 {
         self.stamp.map_or(0, |(value, _)| value)
     }
 
     /// The peer's stream has ended, and all of it has arrived.
-    pub(crate) fn finished(&self) -> bool {
+    pub fn finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.next > fin)
     }
 
     /// Takes the data, and the FIN if `fin`, of an acceptable segment that begins at `from`.
-    pub(crate) fn take(&mut self, from: i64, payload: &Payload, fin: bool, now: Instant) -> Taken {
+    pub fn take(&mut self, from: i64, payload: &Payload, fin: bool, now: Instant) -> Taken {
         let mut taken = Taken::default();
         let len = payload.len() as i64;
         let fin_at = (from + len) as u64;
@@ -293,7 +311,8 @@ impl Receiver {
     fn owe(&mut self, from: u64, len: u64, now: Instant) {
         self.pending += 1;
         let quick = self.quick.on_data(now);
-        let at_once = self.delay.is_zero() || quick || self.ns2.acknowledges_at_once(from);
+        let first = self.acks_first_byte && from == 1;
+        let at_once = self.delay.is_zero() || quick || first;
         if self.pending >= self.ack_every || len > self.mss || at_once {
             self.ack_now = true;
         } else if self.delack == Instant::MAX {
@@ -303,12 +322,12 @@ impl Receiver {
 
     /// Data goes out.
     #[inline]
-    pub(crate) fn on_data_sent(&mut self, now: Instant) {
+    pub fn on_data_sent(&mut self, now: Instant) {
         self.quick.on_sent(self.delay, now);
     }
 
     /// The acknowledgement that waited goes alone.
-    pub(crate) fn delay_expired(&mut self) {
+    pub fn delay_expired(&mut self) {
         self.delack = Instant::MAX;
         self.ack_now = true;
         self.quick.on_unanswered();
@@ -317,13 +336,13 @@ impl Receiver {
     /// Whether `len` bytes that begin with the one expected next can only be taken whole: they fit the window, and
     /// no gap or end is known.
     #[inline]
-    pub(crate) fn predicts(&self, len: u64) -> bool {
+    pub fn predicts(&self, len: u64) -> bool {
         self.next + len <= self.edge && self.beyond.is_empty() && self.fin.is_none()
     }
 
     /// Takes a payload that [`Self::predicts`] accepted; returns how many bytes.
     #[inline]
-    pub(crate) fn take_next(&mut self, payload: &Payload, now: Instant) -> u64 {
+    pub fn take_next(&mut self, payload: &Payload, now: Instant) -> u64 {
         let (old, len) = (self.next, payload.len());
         if !self.buffer.put(old - 1, payload, 0, len) {
             self.ack_now = true;
@@ -335,7 +354,7 @@ impl Receiver {
     }
 
     /// Bytes `[from, to)`, none of which is new, arrived: where they are the peer's, the next acknowledgement says so.
-    pub(crate) fn arrived_twice(&mut self, from: i64, to: i64) {
+    pub fn arrived_twice(&mut self, from: i64, to: i64) {
         let to = to.min(self.next as i64);
         if from < 1 || from >= to {
             return;
@@ -373,7 +392,8 @@ impl Receiver {
     }
 
     /// Whether the peer is to be told of what arrived twice.
-    pub(crate) fn has_duplicate(&self) -> bool {
+    #[inline]
+    pub fn has_duplicate(&self) -> bool {
         self.duplicate.is_some()
     }
 
@@ -433,7 +453,7 @@ impl Receiver {
     }
 
     /// SACK blocks to send, at most `most`: the latest stretch first (RFC 2018, section 4).
-    pub(crate) fn blocks(&self, most: usize) -> SackBlocks {
+    pub fn blocks(&self, most: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         let block = |(from, to): (u64, u64)| SackBlock {
             left: self.irs + from as u32,
@@ -470,31 +490,36 @@ impl Receiver {
     }
 
     /// Whether something lies beyond a gap.
-    pub(crate) fn has_gap(&self) -> bool {
+    #[inline]
+    pub fn has_gap(&self) -> bool {
         !self.beyond.is_empty()
     }
 
     /// Bytes in order that wait to be read.
-    pub(crate) fn readable(&self) -> u64 {
+    #[inline]
+    pub fn readable(&self) -> u64 {
         let end = self.next - u64::from(self.finished());
         end.saturating_sub(1).saturating_sub(self.buffer.start)
     }
 
-    pub(crate) fn read_bytes(&mut self, most: usize) -> Option<Bytes> {
+    /// Takes at most `most` bytes in order, as one buffer that is shared where it can be.
+    pub fn read_bytes(&mut self, most: usize) -> Option<Bytes> {
         let ready = usize::try_from(self.readable()).unwrap_or(usize::MAX);
         let bytes = self.buffer.read_bytes(most.min(ready));
         self.opened();
         bytes
     }
 
-    pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
+    /// Takes bytes in order, as many as `out` has room for; returns how many.
+    pub fn read(&mut self, out: &mut [u8]) -> usize {
         let len = usize::try_from(self.readable()).map_or(out.len(), |most| most.min(out.len()));
         self.buffer.read(&mut out[..len]);
         self.opened();
         len
     }
 
-    pub(crate) fn consume(&mut self, len: u64) -> u64 {
+    /// Passes over at most `len` bytes in order; returns over how many.
+    pub fn consume(&mut self, len: u64) -> u64 {
         let len = len.min(self.readable());
         self.buffer.consume(len);
         self.opened();
@@ -526,7 +551,7 @@ impl Receiver {
 
     /// An acknowledgement goes out; returns the window that it offers, unscaled.
     #[inline]
-    pub(crate) fn acknowledge(&mut self) -> u64 {
+    pub fn acknowledge(&mut self) -> u64 {
         // A repeated acknowledgement offers the same window, or it would not count as a duplicate
         // (RFC 5681, section 2).
         if self.next != self.acked || self.window() < self.ample_window {
@@ -549,14 +574,4 @@ fn ample_window(capacity: u64, mss: u64) -> u64 {
     } else {
         u64::MAX
     }
-}
-
-/// The shift that the whole receive buffer needs (RFC 7323, section 2.3: at most 14).
-pub(crate) fn window_scale(config: &Config) -> u8 {
-    if !config.window_scaling {
-        return 0;
-    }
-    (0..14)
-        .find(|shift| config.receive_buffer.0 >> shift <= 65_535)
-        .unwrap_or(14)
 }

@@ -25,7 +25,7 @@ struct Announced {
 
 /// Chooses the hole of each SNACK option by what was announced so far.
 #[derive(Debug, Default)]
-pub(crate) struct SnackAnnouncer {
+pub(super) struct SnackAnnouncer {
     /// How long a hole may close by itself.
     delay: Duration,
     /// All holes below were announced.
@@ -36,7 +36,7 @@ pub(crate) struct SnackAnnouncer {
 }
 
 impl SnackAnnouncer {
-    pub(crate) fn new(delay: Duration) -> Self {
+    pub(super) fn new(delay: Duration) -> Self {
         Self {
             delay,
             ..Self::default()
@@ -45,7 +45,7 @@ impl SnackAnnouncer {
 
     /// The hole to announce at `now` to a peer that hears that all before `next` arrived, where `beyond` arrived
     /// besides. `patience` passes before a hole is announced for the third time.
-    pub(crate) fn next(
+    pub(super) fn next(
         &mut self,
         next: u64,
         beyond: &Ranges,
@@ -107,7 +107,7 @@ impl SnackAnnouncer {
     }
 
     /// When a hole is to be announced although no segment comes.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Instant> {
         let again = self.announced.first().map(|hole| hole.due);
         let young = self
             .seen
