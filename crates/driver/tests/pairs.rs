@@ -263,7 +263,7 @@ fn config(control: &str) -> Arc<tcp::Config> {
     let variant = if control == "reno" { "sack" } else { control };
     let mut config = tcp::Config::rfc().variant(variant).unwrap();
     config.recovery = tcp::recovery::find("rack-tlp").unwrap();
-    (config.dsack, config.frto) = (true, true);
+    (config.dsack, config.frto, config.eifel) = (true, true, true);
     config.min_rto = Duration::from_millis(200);
     config.rto_variance = Duration::from_millis(200);
     config.delayed_ack = Duration::from_millis(40);

@@ -148,6 +148,7 @@ fn config(dice: &mut Dice) -> tcp::Config {
     config.send_buffer = Bytes(dice.of(&[4_000, 20_000, 1 << 20]));
     config.dsack = dice.below(2) == 0;
     config.frto = dice.below(2) == 0;
+    config.eifel = config.frto;
     config.timestamps = dice.below(4) > 0;
     config.nagle = dice.below(2) == 0;
     config

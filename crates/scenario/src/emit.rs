@@ -127,6 +127,7 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
         flag("limited_transmit", endpoint.limited_transmit),
         flag("dsack", endpoint.dsack),
         flag("frto", endpoint.frto),
+        flag("eifel", endpoint.eifel),
         flag("timestamps", endpoint.timestamps),
         flag("nagle", endpoint.nagle),
         size("receive_window", endpoint.receive_window),

@@ -164,7 +164,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
         of(duration(1..1 << 40)),
         of(duration(1 << 40..1 << 42)),
     );
-    let flags = prop::array::uniform5(of(any::<bool>()));
+    let flags = prop::array::uniform6(of(any::<bool>()));
     (any::<bool>(), of(1u32..=1_000_000), sizes, times, flags).prop_map(
         |(ns2, initial_window, sizes, times, flags)| Endpoint {
             handshake: None,
@@ -182,6 +182,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
             limited_transmit: flags[0],
             dsack: flags[3],
             frto: flags[4],
+            eifel: flags[5],
             timestamps: flags[1],
             nagle: flags[2],
             receive_window: sizes.1,

@@ -68,6 +68,11 @@ impl Scoreboard {
         self.lost_out
     }
 
+    /// Segments taken for lost that were sent again, and are on their way.
+    pub fn again_out(&self) -> u32 {
+        self.again_out
+    }
+
     fn index(&self, at: u64) -> usize {
         // The byte is nearly always in the first run, or beyond the last.
         match (self.ring.front(), self.ring.back()) {
@@ -195,7 +200,7 @@ impl Scoreboard {
             } else {
                 self.lost_out -= u32::from(sent.lost);
                 self.again_out -= u32::from(sent.again);
-                newly_acked.take(&sent);
+                newly_acked.take_in_order(&sent);
             }
         }
         if self.ring.is_empty() && self.ring.capacity() <= SPARE {

@@ -12,6 +12,9 @@ pub struct NewlyAcked {
     pub delivered: u32,
     /// When the last segment that was cumulatively acknowledged was last sent, and how often it was sent.
     pub last: Option<(Instant, u16)>,
+    /// When the last of them was sent that no SACK block had named before, leaving out those that [`Self::certain_until`] makes
+    /// doubtful.
+    pub last_new: Option<Instant>,
     /// The most recently sent of all newly delivered segments, leaving out those that [`Self::certain_until`] makes
     /// doubtful.
     pub latest: Option<Transmission>,
@@ -38,6 +41,19 @@ pub struct Transmission {
 }
 
 impl NewlyAcked {
+    /// Whether its transmission is certain.
+    fn is_certain(&self, sent: &SentRun) -> bool {
+        sent.transmits == 1 || self.certain_until.is_none_or(|until| sent.at <= until)
+    }
+
+    /// Takes one that is acknowledged cumulatively.
+    pub(crate) fn take_in_order(&mut self, sent: &SentRun) {
+        if self.is_certain(sent) {
+            self.last_new = Some(sent.at);
+        }
+        self.take(sent);
+    }
+
     /// Takes in a run that was delivered.
     #[inline(never)]
     pub(crate) fn take(&mut self, sent: &SentRun) {
@@ -47,7 +63,7 @@ impl NewlyAcked {
         if sent.transmits == 1 {
             let first = sent.from + u64::from(sent.len);
             self.lowest_once = Some(self.lowest_once.map_or(first, |lowest| lowest.min(first)));
-        } else if self.certain_until.is_some_and(|until| sent.at > until) {
+        } else if !self.is_certain(sent) {
             return;
         }
         let later = |latest: &Transmission| (sent.at, to) >= (latest.at, latest.to);

@@ -443,6 +443,7 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     set(&mut config.limited_transmit, endpoint.limited_transmit);
     set(&mut config.dsack, endpoint.dsack);
     set(&mut config.frto, endpoint.frto);
+    set(&mut config.eifel, endpoint.eifel);
     set(&mut config.timestamps, endpoint.timestamps);
     set(&mut config.nagle, endpoint.nagle);
     config.ns2.first_is_syn = endpoint.first_is_syn();

@@ -70,6 +70,9 @@ pub struct Config {
     /// Recoveries that read SACK blocks find out whether a retransmission timeout was spurious (F-RTO, RFC 5682), and
     /// take back what it did.
     pub frto: bool,
+    /// Such recoveries find out by timestamps that what they sent again had not been lost, and take the reduction of the window
+    /// back (Eifel detection, RFC 3522; Linux `tcp_packet_delayed`).
+    pub eifel: bool,
     /// Whether ECN is asked for or agreed to (RFC 3168).
     pub ecn: EcnMode,
     /// Asks the peer for a Fast Open cookie when it connects (RFC 7413), and sends data with the SYN where it has one.
@@ -175,6 +178,7 @@ impl Config {
             sack_blocks: 4,
             dsack: false,
             frto: false,
+            eifel: false,
             ecn: EcnMode::Off,
             fast_open: false,
             scps: None,
@@ -198,7 +202,7 @@ impl Config {
     }
 
     /// As Linux 6.x behaves with its default settings, as far as this endpoint can: CUBIC, RACK with tail loss probes,
-    /// D-SACK and F-RTO, ECN where the peer asks for it, quick acknowledgements, Minshall's form of Nagle's rule, a window that is halved for each timeout of silence, an RTO of at least 200 ms more than the round trip and at most 2 minutes (`TCP_RTO_MIN`,
+    /// D-SACK, F-RTO and Eifel detection, ECN where the peer asks for it, quick acknowledgements, Minshall's form of Nagle's rule, a window that is halved for each timeout of silence, an RTO of at least 200 ms more than the round trip and at most 2 minutes (`TCP_RTO_MIN`,
     /// `TCP_RTO_MAX`), a receive buffer that needs a window scale of 8.
     pub fn linux() -> Self {
         Self {
@@ -206,6 +210,7 @@ impl Config {
             recovery: recovery::find("rack-tlp").expect("the registry has it, see the test"),
             dsack: true,
             frto: true,
+            eifel: true,
             ecn: EcnMode::Accept,
             quick_acks: 16,
             minshall: true,

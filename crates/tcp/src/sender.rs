@@ -48,6 +48,8 @@ pub struct AckSample {
     pub(crate) snack: Option<(u64, u64)>,
     /// The peer's timestamp, where timestamps were agreed on.
     pub(crate) stamp: Option<u32>,
+    /// The age of our timestamp that the peer echoed, in whole milliseconds.
+    pub(crate) echo: Option<Duration>,
 }
 
 impl AckSample {
@@ -325,7 +327,7 @@ impl Sender {
             sampler.acknowledge(newly_acked, (prior_in_flight, self.una), rtt, now);
         }
         self.clock(ack, newly_acked, echo, now);
-        sample.rtt = rtt;
+        (sample.rtt, sample.echo) = (rtt, echo);
     }
 
     /// Tells congestion control of an acknowledgement.

@@ -1,5 +1,5 @@
 //! What is sent again for nothing: the receiver tells of it (D-SACK, RFC 2883), and the sender takes back what it did to
-//! its window (by D-SACK, RFC 3708; after timeouts by F-RTO, RFC 5682).
+//! its window (by D-SACK, RFC 3708; after timeouts by F-RTO, RFC 5682; by timestamps, RFC 3522).
 
 #[path = "support/script.rs"]
 mod script;
@@ -203,6 +203,63 @@ fn only_the_first_timeout_of_a_recovery_is_looked_at() {
     script.data();
     script.inject(seg(ACK, 1, 1001));
     assert!(script.data().contains(&(1001, 1000)));
+}
+
+/// Ten segments of 988 bytes in flight that carry the timestamp 1100.
+fn stamped_flight(recovery: &str, eifel: bool) -> Script {
+    let mut script = open(Config {
+        timestamps: true,
+        dsack: false,
+        frto: false,
+        eifel,
+        ..config(recovery)
+    });
+    script.tcp.write_virtual(1_000_000);
+    assert_eq!(script.data().len(), 10);
+    script.pass(100);
+    script
+}
+
+#[test]
+fn a_reduction_is_taken_back_when_a_timestamp_tells_that_the_segment_was_late() {
+    for recovery in ["sack", "prr-rack", "rack-tlp"] {
+        // The first or the second transmission is acknowledged: with what was held, or with all.
+        let held = 4 * 988 + 1;
+        for (ack, echo) in [(held, 1100), (9881, 1100), (held, 1230), (9881, 1230)] {
+            for eifel in [true, false] {
+                let mut script = stamped_flight(recovery, eifel);
+                let holds = seg(ACK, 1, 1).sack(&[(989, held)]);
+                script.inject(holds.stamp(60, 1100));
+                script.pass(30);
+                script.data();
+                let reduced = script.tcp.gauges();
+                assert_eq!(reduced.ssthresh, Some(5), "{recovery}");
+                script.pass(10);
+                let again = script.tcp.counters().retransmitted;
+                assert_eq!(again, 1, "{recovery}");
+                script.inject(seg(ACK, 1, ack.into()).stamp(70, echo));
+                let (undone, gauges) = (script.tcp.counters().undone, script.tcp.gauges());
+                let late = eifel && echo == 1100;
+                assert_eq!(undone, u64::from(late), "{recovery} {echo} {eifel}");
+                assert_eq!(gauges.ssthresh.is_none(), late, "{recovery} {echo} {eifel}");
+                assert!(!late || gauges.cwnd >= 10.0, "{recovery}: {gauges:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_timeout_is_taken_back_by_the_first_acknowledgement_with_an_old_timestamp() {
+    let mut script = stamped_flight("rack-tlp", true);
+    while script.tcp.counters().timeouts == 0 {
+        script.expire();
+        script.data();
+    }
+    assert_eq!(script.tcp.gauges().ssthresh, Some(5));
+    script.inject(seg(ACK, 1, 989).stamp(70, 1100));
+    assert_eq!(script.tcp.counters().undone, 1);
+    assert_eq!(script.tcp.gauges().ssthresh, None);
+    assert!(script.tcp.gauges().cwnd >= 10.0);
 }
 
 #[test]

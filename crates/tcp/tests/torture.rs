@@ -82,6 +82,7 @@ fn config(dice: &mut Dice, variant: usize, seed: u64) -> Config {
     }
     config.dsack = dice.one_in(2);
     config.frto = dice.one_in(2);
+    config.eifel = dice.one_in(2);
     config.mss = dice.of(&[1, 2, 13, 100, 536, 1460, 9000]);
     config.initial_window = 1 + dice.below(12) as u32;
     config.limited_transmit = dice.one_in(2);

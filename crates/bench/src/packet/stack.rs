@@ -70,6 +70,7 @@ pub(super) fn config(congestion: &str) -> tcp::Config {
         recovery: recovery::find("rack-tlp").expect("the registry has it"),
         dsack: true,
         frto: true,
+        eifel: true,
         min_rto: Duration::from_millis(200),
         rto_variance: Duration::from_millis(200),
         nagle: false,

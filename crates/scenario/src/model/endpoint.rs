@@ -40,6 +40,9 @@ pub struct Endpoint {
     pub dsack: Option<bool>,
     /// Whether a spurious retransmission timeout is looked for and taken back (F-RTO, RFC 5682).
     pub frto: Option<bool>,
+    /// Whether timestamps tell of retransmissions for nothing, and a reduction of the window is taken back where they do (Eifel
+    /// detection, RFC 3522).
+    pub eifel: Option<bool>,
     /// Whether segments carry timestamps (RFC 7323).
     pub timestamps: Option<bool>,
     /// Whether small segments wait for acknowledgements (Nagle).

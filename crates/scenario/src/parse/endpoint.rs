@@ -32,6 +32,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
         limited_transmit: table.optional("limited_transmit"),
         dsack: table.optional("dsack"),
         frto: table.optional("frto"),
+        eifel: table.optional("eifel"),
         timestamps: table.optional("timestamps"),
         nagle: table.optional("nagle"),
         // A window scale of 14 is the most (RFC 7323, section 2.3).

@@ -14,7 +14,8 @@
 //! that was sent before the first missing segment was last sent starts the retransmission timer
 //! anew: until what was sent after it arrives, nothing tells that it was lost again.
 //!
-//! Deviations: no tail loss probe (section 7): that is `RackTlp`'s (`tail_loss_probe.rs`); at a timeout all that is not held
+//! Deviations: the round-trip time in that is Linux's, of what was acknowledged in order, if that was news, though SACK blocks beside it
+//! may name what was sent later (section 6.2, step 2: of what was sent last); no tail loss probe (section 7): that is `RackTlp`'s (`tail_loss_probe.rs`); at a timeout all that is not held
 //! is lost (section 6.3: only what is due by time, and the first segment).
 
 use super::sack_recovery::Detect;
@@ -31,7 +32,8 @@ const PERSIST: u32 = 16;
 pub(super) struct Rack {
     /// The segment delivered that was sent last: when (RACK.xmit_ts), and where it ends (RACK.end_seq).
     latest: (Instant, u64),
-    /// The round-trip time of what was delivered last (RACK.rtt).
+    /// The round-trip time of what was delivered last (RACK.rtt): as in Linux, of what was acknowledged in order, where that
+    /// was news, whatever SACK blocks beside it name.
     rtt: Duration,
     /// The highest byte delivered (RACK.fack).
     highest: u64,
@@ -111,7 +113,8 @@ impl Detect for Rack {
         }
         // Step 2. Transmissions that are not certain are not among them.
         if let Some(sent) = sample.newly_acked.latest {
-            self.rtt = sample.now.since(sent.at);
+            let last = sample.newly_acked.last_new.unwrap_or(sent.at);
+            self.rtt = sample.now.since(last);
             self.latest = self.latest.max((sent.at, sent.to));
         }
         // Step 3. Of the segments that this acknowledgement names, none comes before a lower one.
@@ -124,6 +127,10 @@ impl Detect for Rack {
 
     fn idle(&mut self, tx: &mut RecoveryContext<'_>, duplicate: Option<(u64, u64)>, _now: Instant) {
         self.on_duplicate(tx, duplicate);
+    }
+
+    fn reordered(&mut self) {
+        self.reordered = true;
     }
 
     fn recovered(&mut self) {

@@ -48,6 +48,9 @@ pub(super) trait Detect: Debug + Send {
     /// A recovery, or the one after a timeout, is over.
     fn recovered(&mut self) {}
 
+    /// A segment that was taken for lost was only late.
+    fn reordered(&mut self) {}
+
     /// Segments that the peer holds besides those that SACK blocks name.
     fn held(&self) -> u32 {
         0
@@ -162,6 +165,9 @@ impl<D: Detect> SackRecovery<D> {
         if let Some(duplicate) = sample.duplicate {
             self.arrived_twice(tx, duplicate);
         }
+        if advanced && matches!(tx.phase(), Phase::Recovery | Phase::Loss) {
+            self.arrived_late(tx, &sample);
+        }
         // A window without holes has nothing to detect.
         if !tx.board().sacked.is_empty() || tx.phase() != Phase::Open || sample.snack.is_some() {
             sample.lost = self.detect.detect(tx, &sample);
@@ -221,6 +227,21 @@ impl<D: Detect> SackRecovery<D> {
         {
             self.reopen(tx);
         }
+    }
+
+    /// What an acknowledgement of new data tells by its timestamp: that the segment which was sent again had only been late.
+    fn arrived_late(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        if !self.undo.arrived_late(tx, sample) {
+            return;
+        }
+        if tx.una() < self.recover && tx.phase() == Phase::Recovery {
+            self.detect.reordered();
+            if tx.board().again_out() > 0 {
+                return;
+            }
+        }
+        self.undo.take_back(tx);
+        self.reopen(tx);
     }
 
     /// There is nothing to recover from.
@@ -404,7 +425,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         let again = from < self.sent_until;
         self.sent_until = self.sent_until.max(to);
         if again {
-            self.undo.resent();
+            self.undo.resent(tx.last_sent());
         }
         self.detect.sent(tx, again);
         if matches!(tx.phase(), Phase::Recovery | Phase::Cwr) {

@@ -118,6 +118,10 @@ impl Detect for RackTlp {
         (self.armed, self.due, self.end) = (false, false, None);
     }
 
+    fn reordered(&mut self) {
+        self.rack.reordered();
+    }
+
     fn recovered(&mut self) {
         self.rack.recovered();
     }

@@ -6,13 +6,18 @@
 //! F-RTO   after a timeout one segment goes again; its acknowledgement covers no more than was sent before the timeout:
 //!         up to two new segments follow it, and the next acknowledgement tells of segments that were sent once, before
 //!         the timeout, and of nothing sent after it (RFC 5682, section 3)
+//! Eifel   the acknowledgement echoes a timestamp older than the first segment sent again (RFC 3522, section 3; Linux
+//!         `tcp_packet_delayed`)
 //! then    cwnd = max(cwnd, cwnd before), ssthresh = max(ssthresh, ssthresh before)              [segments]
 //! ```
 //!
 //! Deviations: the window comes back at once, as in Linux, not by the limited steps of RFC 4015, section 4; F-RTO as far
 //! as SACK tells, for recoveries that read it, and not the basic algorithm of section 2.
 
-use super::RecoveryContext;
+use super::{AckSample, RecoveryContext};
+use crate::output::milliseconds;
+use bentpipe_base::Instant;
+use std::time::Duration;
 
 /// What the last reduction changed, and what was sent again since.
 #[derive(Debug, Default)]
@@ -27,6 +32,8 @@ struct Reduction {
     from: u64,
     /// Segments sent again since that no D-SACK told of; `None`: none was sent again.
     again: Option<u32>,
+    /// When the first segment was sent again.
+    resent: Option<Instant>,
 }
 
 impl Undo {
@@ -37,12 +44,14 @@ impl Undo {
             ssthresh: tx.ssthresh(),
             from: tx.una(),
             again: None,
+            resent: None,
         });
     }
 
     /// A segment was sent again.
-    pub(super) fn resent(&mut self) {
+    pub(super) fn resent(&mut self, now: Instant) {
         if let Some(reduction) = &mut self.0 {
+            reduction.resent.get_or_insert(now);
             let again = reduction.again.unwrap_or(0);
             reduction.again = Some(again.saturating_add(1));
         }
@@ -65,6 +74,17 @@ impl Undo {
         }
         *again = again.saturating_sub(tx.segments(to - from));
         *again == 0 && self.take_back(tx)
+    }
+
+    /// Whether `sample`, in a recovery, echoes a timestamp from before anything was sent again.
+    pub(super) fn arrived_late(&self, tx: &RecoveryContext<'_>, sample: &AckSample) -> bool {
+        let first = self.0.as_ref().and_then(|reduction| reduction.resent);
+        let (Some(first), Some(echo), true) = (first, sample.echo, tx.undoes_by_timestamps())
+        else {
+            return false;
+        };
+        let age = milliseconds(sample.now).wrapping_sub(milliseconds(first));
+        echo > Duration::from_millis(age.into())
     }
 
     /// Takes the reduction back, if there is one; whether there was.

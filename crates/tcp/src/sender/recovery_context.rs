@@ -147,6 +147,11 @@ impl RecoveryContext<'_> {
         self.0.config.frto
     }
 
+    /// Whether timestamps tell of reductions for nothing.
+    pub(crate) fn undoes_by_timestamps(&self) -> bool {
+        self.0.config.eifel
+    }
+
     /// Whether there are bytes that were never sent and that the peer's window lets go.
     pub(crate) fn has_new_data(&self) -> bool {
         let tx = &*self.0;

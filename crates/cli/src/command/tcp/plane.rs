@@ -120,6 +120,7 @@ impl<'a> Plane<'a> {
             tcp::Config {
                 dsack: true,
                 frto: true,
+                eifel: true,
                 // Timeouts are as in Linux, because the peers are real hosts and not those of a paper.
                 min_rto: Duration::from_millis(200),
                 rto_variance: Duration::from_millis(200),
