@@ -243,9 +243,7 @@ impl Host {
 
     /// After a connection has sent all that it had to send: takes its events, and what follows from its state.
     fn settle(&mut self, id: ConnectionId, now: Instant) {
-        while let Some(event) = self.table.get_mut(id).and_then(|e| e.connection.event()) {
-            self.on_event(id, event, now);
-        }
+        self.take_events(id, now);
         let Some(entry) = self.table.get_mut(id) else {
             return;
         };
@@ -262,6 +260,14 @@ impl Host {
         self.watch_path(id, now);
         self.weigh(id);
         self.arm(id, now);
+    }
+
+    /// Takes what has happened to a connection. To be called before it is asked for packets, too: what the application writes upon
+    /// an event then takes an acknowledgement along.
+    pub(crate) fn take_events(&mut self, id: ConnectionId, now: Instant) {
+        while let Some(event) = self.table.get_mut(id).and_then(|e| e.connection.event()) {
+            self.on_event(id, event, now);
+        }
     }
 
     fn on_event(&mut self, id: ConnectionId, event: tcp::Event, now: Instant) {
@@ -453,6 +459,7 @@ impl Machine for Host {
             } else {
                 entry.connection.timeout(now);
             }
+            self.take_events(id, now);
             self.wake(id);
         }
     }

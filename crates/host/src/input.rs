@@ -86,6 +86,7 @@ impl Host {
             segment.flags = Flags::from_bits(flags & !ends.bits());
         }
         entry.connection.receive_marked(&segment, ecn, now);
+        self.take_events(id, now);
         self.weigh(id);
         self.wake(id);
     }

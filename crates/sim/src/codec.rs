@@ -22,6 +22,11 @@ impl Codec {
         }
     }
 
+    /// The addresses and ports of all ends.
+    pub(crate) const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
     /// What the next hop reads of `packet`: written as bytes, checksums and all, and read again.
     pub(crate) fn hop(&mut self, packet: Packet) -> Result<Packet, SimError> {
         self.write(&packet)?;

@@ -6,11 +6,13 @@
 //! then its entry moves.
 
 use crate::flow_endpoint::FlowEndpoint;
+use crate::hosted_connection::{EndConnection, HostedConnection};
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::packet_slab::Handle;
 use crate::{EndId, Observer, Packet, SimError};
 use bentpipe_base::{Bytes, Instant, Machine, Output};
+use bentpipe_host::Tuple;
 use bentpipe_link::Length;
 use bentpipe_pep::{AnyPep, Side};
 use bentpipe_tcp::Connection;
@@ -221,7 +223,8 @@ impl<O: Observer> Engine<O> {
         let passage = self.network.links[link].direction.passage(len);
         let first = |end: &FlowEndpoint| {
             let tcp = end.tcp()?.connection.as_ref()?;
-            let older = tcp.ack_delay().is_none_or(|delay| delay >= passage);
+            let delay = tcp.get().and_then(Connection::ack_delay);
+            let older = delay.is_none_or(|delay| delay >= passage);
             Some(older && tcp.deadline()? <= now)
         };
         while first(&self.ends[id.index()]) == Some(true) {
@@ -312,10 +315,24 @@ impl<O: Observer> Engine<O> {
                 return;
             };
             let config = Arc::clone(&tcp.config);
-            let connection = match (established, end == id) {
-                (true, _) => Connection::established(config, iss, irs, now),
-                (false, true) => Connection::connect(config, iss, now),
-                (false, false) => Connection::listen(config, iss, now),
+            let codec = self.network.codec.as_ref().filter(|_| !established);
+            let connection = match (codec, end == id) {
+                (Some(codec), opens) => {
+                    let [local, remote] = [end, end.peer()].map(|end| codec.addresses().of(end));
+                    let tuple = Tuple { local, remote };
+                    match HostedConnection::new(&config, opens, tuple, iss, now) {
+                        Ok(hosted) => EndConnection::Hosted(Box::new(hosted)),
+                        Err(fault) => {
+                            self.network.fault = Some(fault);
+                            return;
+                        }
+                    }
+                }
+                _ if established => {
+                    EndConnection::Bare(Connection::established(config, iss, irs, now))
+                }
+                (None, true) => EndConnection::Bare(Connection::connect(config, iss, now)),
+                (None, false) => EndConnection::Bare(Connection::listen(config, iss, now)),
             };
             self.ends[end.index()].open(connection, established, now);
             let due = self.drain(end, now);

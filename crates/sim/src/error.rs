@@ -175,6 +175,12 @@ pub enum SimError {
     /// A packet that has no bytes, or whose bytes cannot be read: a mistake in this program.
     #[error("a packet could not be written to the wire and read back ({0}); please report this")]
     Wire(#[from] bentpipe_wire::Error),
+    /// A host that does not dial: a mistake in this program.
+    #[error("an end of a flow could not dial ({0}); please report this")]
+    Dial(#[from] bentpipe_host::ConnectError),
+    /// A host that does not listen: a mistake in this program.
+    #[error("an end of a flow could not listen ({0}); please report this")]
+    Listen(#[from] bentpipe_host::ListenError),
     /// A packet whose bytes read back as another: a mistake in this program.
     #[error("a packet came back from the wire as another; please report this")]
     Misread,

@@ -3,6 +3,7 @@
 
 use crate::app::{App, Application};
 use crate::app_socket::{Record, Socket};
+use crate::hosted_connection::EndConnection;
 use crate::queueing_samples::QueueingSamples;
 use crate::saratoga::SaratogaEndpoint;
 use crate::{Content, EndId, Packet};
@@ -72,7 +73,7 @@ pub(crate) struct Tcp {
     /// link with other flows.
     pub(crate) shared: Option<Box<dyn Congestion>>,
     /// None before the flow starts.
-    pub(crate) connection: Option<Connection>,
+    pub(crate) connection: Option<EndConnection>,
     pub(crate) app: Application,
 }
 
@@ -98,7 +99,7 @@ impl FlowEndpoint {
     /// Its connection, if it is an end of TCP whose flow has started.
     #[inline]
     pub(crate) fn connection(&self) -> Option<&Connection> {
-        self.tcp()?.connection.as_ref()
+        self.tcp()?.connection.as_ref()?.get()
     }
 
     /// When it has something to do next; [`Instant::MAX`] is never.
@@ -124,7 +125,7 @@ impl FlowEndpoint {
 
     /// Gives it its connection, which stands from the start (`established`) or opens, and has its application called. To be
     /// drained after it.
-    pub(crate) fn open(&mut self, connection: Connection, established: bool, now: Instant) {
+    pub(crate) fn open(&mut self, connection: EndConnection, established: bool, now: Instant) {
         let Some(tcp) = self.tcp_mut() else {
             return;
         };
@@ -193,6 +194,7 @@ impl FlowEndpoint {
             ..
         }) = &mut self.protocol
             && self.record.connected.is_some()
+            && let Some(connection) = connection.get_mut()
         {
             let mut socket = Socket {
                 connection,
@@ -222,7 +224,7 @@ impl FlowEndpoint {
         match (&mut self.protocol, &packet.content) {
             (Protocol::Tcp(tcp), Content::Tcp(segment)) => {
                 if let Some(connection) = &mut tcp.connection {
-                    connection.receive_marked(segment, packet.ecn(), now);
+                    connection.receive(segment, packet.ecn(), now);
                     self.hear(now);
                 }
             }
@@ -341,7 +343,8 @@ impl Machine for FlowEndpoint {
                 };
                 if self.cut.is_some_and(|cut| cut <= now) {
                     self.cut = None;
-                    self.queueing.take(connection.gauges().srtt, now);
+                    let srtt = connection.get().and_then(|tcp| tcp.gauges().srtt);
+                    self.queueing.take(srtt, now);
                     self.queueing.next = Instant::MAX;
                     connection.abort(now);
                     (self.pending.cut, self.pending.acted) = (true, true);
@@ -364,14 +367,12 @@ impl Machine for FlowEndpoint {
                 Protocol::Tcp(tcp) => tcp.connection.as_mut()?,
                 Protocol::Saratoga(_) => return self.transmit_frame(now),
             };
-            if let Some(segment) = connection.transmit(now) {
-                let length = connection.wire_len(&segment) as u64;
-                let ecn = connection.ecn();
+            if let Some((segment, ecn, length)) = connection.transmit(now) {
                 if self.record.owes_final_ack() {
                     self.record.final_ack = Some(now);
                     self.pending.acted = true;
                 }
-                return Some(((), self.packet(Content::Tcp(segment), ecn, length)));
+                return Some(((), self.packet(Content::Tcp(segment), ecn, length as u64)));
             }
             // The application may have closed.
             if !self.hear(now) {

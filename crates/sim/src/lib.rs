@@ -28,6 +28,7 @@ mod engine;
 mod error;
 mod event_queue;
 mod flow_endpoint;
+mod hosted_connection;
 mod link_counters;
 mod network;
 mod observer;
@@ -61,7 +62,8 @@ pub struct Options {
     /// Instead of the scenario's seed.
     pub seed: Option<u64>,
     /// At every hop each packet becomes the bytes that would be on the wire, and is read again; the
-    /// receiver compares each byte with what was sent. Results are the same, several times later.
+    /// receiver compares each byte with what was sent. Ends of TCP that have a handshake are hosts (`bentpipe_host`), which
+    /// listen, number their connections and find them by addresses and ports. Results are the same, several times later.
     pub wire: bool,
 }
 

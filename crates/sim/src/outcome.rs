@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, FlowProgress, PepNode};
 use crate::flow_endpoint::{FlowEndpoint, Protocol};
+use crate::hosted_connection::EndConnection;
 use crate::network::SimplexLink;
 use crate::{EndId, Observer, Options};
 use bentpipe_base::{Bytes, Instant};
@@ -195,7 +196,7 @@ impl Sender {
                 let peer = sink.tcp().map_or(config, |peer| &peer.config);
                 let mss = config.payload(peer).max(Bytes(1));
                 let headers = Bytes(config.data_header().into());
-                let connection = tcp.connection.as_ref();
+                let connection = tcp.connection.as_ref().and_then(EndConnection::get);
                 let counters = connection.map_or_else(Default::default, |it| *it.counters());
                 Self {
                     control: config.congestion.name,
