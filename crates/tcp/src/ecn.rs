@@ -11,7 +11,7 @@
 //! ```
 //!
 //! In the round trip after a reduction ([`Phase::Cwr`]) the window does not grow. With `prr-rack` and `rack-tlp` it
-//! shrinks in proportion (RFC 6937) as in Linux; with other recoveries at once. The factor is that of a loss (RFC 9438, section
+//! shrinks in proportion (RFC 9937) as in Linux; with other recoveries at once. The factor is that of a loss (RFC 9438, section
 //! 4.6; Linux), not the gentler one of RFC 8511. Controls that take no threshold at a loss (`bbr`, `bbr1`, `rate` without a guard) do
 //! not heed marks either, as their counterparts in Linux.
 //!

@@ -126,7 +126,7 @@ pub const REGISTRY: &[Algorithm] = &[
     },
     Algorithm {
         name: "prr-rack",
-        summary: "loss by time (RFC 8985), the window reduced in proportion (RFC 6937)",
+        summary: "loss by time (RFC 8985), the window reduced in proportion (RFC 9937)",
         sack: true,
         without_snack: None,
         adapt: None,

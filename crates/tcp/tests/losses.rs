@@ -1,4 +1,4 @@
-//! Congestion window, retransmission timer and loss recovery: RFC 5681, 6298, 6582, 6675, 6937,
+//! Congestion window, retransmission timer and loss recovery: RFC 5681, 6298, 6582, 6675, 9937,
 //! 8985, 3042.
 
 #[path = "support/script.rs"]
@@ -337,6 +337,21 @@ fn rack_finds_a_retransmission_that_is_lost_too_and_prr_shrinks_in_proportion() 
     script.pass(100);
     assert!(script.data().contains(&(1, 1000)));
     assert_eq!(script.tcp.counters().timeouts, 0);
+}
+
+/// RFC 9937, section 6.2: two go out for one delivered only where that is in order and no more is lost.
+#[test]
+fn prr_fills_the_pipe_faster_only_while_no_more_is_lost() {
+    let mut script = flight("prr-rack");
+    // Seven are lost: three go again for three delivered.
+    script.inject(seg(ACK, 1, 1).sack(&[(7001, 10_001)]));
+    assert_eq!(script.data(), [(1, 1000), (1001, 1000), (2001, 1000)]);
+    script.pass(120);
+    script.inject(seg(ACK, 1, 1001).sack(&[(7001, 10_001)]));
+    assert_eq!(script.data(), [(3001, 1000), (4001, 1000)]);
+    // The second retransmission was lost.
+    script.inject(seg(ACK, 1, 1001).sack(&[(2001, 3001), (7001, 10_001)]));
+    assert_eq!(script.data(), [(1001, 1000)]);
 }
 
 /// Ten segments in flight and nothing to follow them; the first and the last are lost.

@@ -249,6 +249,29 @@ fn a_reduction_is_taken_back_when_a_timestamp_tells_that_the_segment_was_late() 
 }
 
 #[test]
+fn nothing_more_goes_again_for_an_acknowledgement_that_tells_of_a_late_segment() {
+    let held = [(989, 1977), (2965, 3953), (4941, 5929)];
+    let sacks = |ack, end| {
+        seg(ACK, 1, ack)
+            .sack(&[held[0], held[1], (4941, end)])
+            .stamp(60, 1100)
+    };
+    for (eifel, then) in [(true, (9881, 988)), (false, (3953, 988))] {
+        let mut script = stamped_flight("prr-rack", eifel);
+        // The first, the third and the fifth are missing. Two of them go again as the pipe empties.
+        script.inject(sacks(1, 5929));
+        script.inject(sacks(1, 6917));
+        assert_eq!(script.data(), [(1, 988), (1977, 988)], "{eifel}");
+        script.pass(10);
+        // The first one was late, and the third may be.
+        script.inject(sacks(1977, 6917));
+        assert_eq!(script.data(), [then], "{eifel}");
+        script.inject(sacks(1977, 7905));
+        assert_eq!(script.data().contains(&(3953, 988)), eifel);
+    }
+}
+
+#[test]
 fn a_timeout_is_taken_back_by_the_first_acknowledgement_with_an_old_timestamp() {
     let mut script = stamped_flight("rack-tlp", true);
     while script.tcp.counters().timeouts == 0 {

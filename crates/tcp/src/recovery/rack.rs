@@ -1,4 +1,4 @@
-//! RACK's loss detection by time (RFC 8985, section 6.2) with proportional rate reduction (RFC 6937).
+//! RACK's loss detection by time (RFC 8985, section 6.2) with proportional rate reduction (RFC 9937).
 //!
 //! ```text
 //! lost: sent before the segment delivered that was sent last, and longer ago than that one's RTT + reordering window

@@ -17,7 +17,7 @@ use std::fmt::Debug;
 pub(super) trait Detect: Debug + Send {
     /// The recovery's name.
     const NAME: &'static str;
-    /// The window shrinks in proportion to what is delivered (RFC 6937) rather than at once.
+    /// The window shrinks in proportion to what is delivered (RFC 9937) rather than at once.
     const PROPORTIONAL: bool = false;
     /// Segments that SACK blocks name give samples of the round-trip time, and put the
     /// retransmission timer off.
@@ -80,7 +80,7 @@ pub(super) trait Detect: Debug + Send {
     }
 }
 
-/// State of RFC 6937.
+/// State of RFC 9937.
 #[derive(Debug, Default)]
 struct Prr {
     /// Segments delivered in this recovery.
@@ -99,17 +99,18 @@ impl Prr {
         }
     }
 
-    /// The window, in segments, after `delivered` more arrived.
-    fn window(&mut self, ssthresh: u32, pipe: u32, delivered: u32) -> u32 {
+    /// The window, in segments, after `delivered` more arrived; `safe`: the peer has more in order, and nothing more is lost
+    /// (SafeACK).
+    fn window(&mut self, ssthresh: u32, pipe: u32, delivered: u32, safe: bool) -> u32 {
         self.delivered += u64::from(delivered);
         let (ssthresh, pipe) = (u64::from(ssthresh), u64::from(pipe));
         let room = if pipe > ssthresh {
             let due = (self.delivered * ssthresh).div_ceil(self.flight.max(1));
             due.saturating_sub(self.out)
         } else {
-            // Slow start back up to the threshold.
+            // Slow start back up to the threshold, unless losses go on.
             let due = self.delivered.saturating_sub(self.out);
-            (due.max(u64::from(delivered)) + 1).min(ssthresh - pipe)
+            (due.max(u64::from(delivered)) + u64::from(safe)).min(ssthresh - pipe)
         };
         u32::try_from(pipe + room).unwrap_or(u32::MAX).max(1)
     }
@@ -134,6 +135,8 @@ pub(super) struct SackRecovery<D> {
     recover: u64,
     /// The first retransmission of a recovery does not wait for room.
     first: bool,
+    /// The last acknowledgement told that segments are late: new ones go out for it, and none again.
+    only_new: bool,
     proportion: Prr,
     /// Where the last segment ended that was sent for the first time.
     sent_until: u64,
@@ -149,6 +152,7 @@ impl<D: Detect> SackRecovery<D> {
             dupacks: 0,
             recover: 0,
             first: false,
+            only_new: false,
             proportion: Prr::default(),
             sent_until: 0,
             undo: Undo::default(),
@@ -165,11 +169,12 @@ impl<D: Detect> SackRecovery<D> {
         if let Some(duplicate) = sample.duplicate {
             self.arrived_twice(tx, duplicate);
         }
-        if advanced && matches!(tx.phase(), Phase::Recovery | Phase::Loss) {
-            self.arrived_late(tx, &sample);
-        }
+        self.only_new = advanced
+            && matches!(tx.phase(), Phase::Recovery | Phase::Loss)
+            && self.arrived_late(tx, &sample);
         // A window without holes has nothing to detect.
-        if !tx.board().sacked.is_empty() || tx.phase() != Phase::Open || sample.snack.is_some() {
+        let holes = !tx.board().sacked.is_empty() || tx.phase() != Phase::Open;
+        if !self.only_new && (holes || sample.snack.is_some()) {
             sample.lost = self.detect.detect(tx, &sample);
         }
         let counts = D::COUNTS_DUPACKS && self.dupacks >= tx.dupthresh();
@@ -183,7 +188,7 @@ impl<D: Detect> SackRecovery<D> {
         tx.set_in_flight(tx.board().pipe());
         match tx.phase() {
             Phase::Open | Phase::Disorder | Phase::Cwr if tx.board().lost_out() > 0 => {
-                self.begin(tx, &sample);
+                self.begin(tx, &sample, advanced);
             }
             Phase::Open | Phase::Disorder | Phase::Cwr => {
                 let ordered = tx.board().sacked.is_empty();
@@ -196,13 +201,13 @@ impl<D: Detect> SackRecovery<D> {
                     tx.grow(&sample);
                 }
                 if tx.phase() == Phase::Cwr {
-                    self.shrink(tx, &sample);
+                    self.shrink(tx, &sample, advanced);
                 }
             }
             Phase::Recovery if tx.una() >= self.recover => self.finish(tx, &sample),
             Phase::Recovery => {
                 tx.grow(&sample);
-                self.shrink(tx, &sample);
+                self.shrink(tx, &sample, advanced);
             }
             Phase::Loss => {
                 if advanced || tx.samples_deliveries() {
@@ -230,18 +235,20 @@ impl<D: Detect> SackRecovery<D> {
     }
 
     /// What an acknowledgement of new data tells by its timestamp: that the segment which was sent again had only been late.
-    fn arrived_late(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+    /// Returns whether it is too early to take the reduction back, for others that were sent again are under way.
+    fn arrived_late(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> bool {
         if !self.undo.arrived_late(tx, sample) {
-            return;
+            return false;
         }
         if tx.una() < self.recover && tx.phase() == Phase::Recovery {
             self.detect.reordered();
             if tx.board().again_out() > 0 {
-                return;
+                return true;
             }
         }
         self.undo.take_back(tx);
         self.reopen(tx);
+        false
     }
 
     /// There is nothing to recover from.
@@ -284,7 +291,7 @@ impl<D: Detect> SackRecovery<D> {
         }
     }
 
-    fn begin(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+    fn begin(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample, advanced: bool) {
         self.recover = tx.max();
         self.first = true;
         // A reduction for marks goes on.
@@ -297,15 +304,15 @@ impl<D: Detect> SackRecovery<D> {
         tx.reduce(tx.board().pipe(), sample.now);
         tx.enter(Phase::Recovery);
         tx.grow(sample);
-        self.shrink(tx, sample);
+        self.shrink(tx, sample, advanced);
         tx.restart(sample.now);
     }
 
-    fn shrink(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+    fn shrink(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample, advanced: bool) {
         if D::PROPORTIONAL && !tx.governs_recovery() {
             let (ssthresh, pipe) = (tx.ssthresh(), tx.board().pipe());
-            let delivered = sample.newly_acked.delivered;
-            tx.set_cwnd(self.proportion.window(ssthresh, pipe, delivered));
+            let (delivered, safe) = (sample.newly_acked.delivered, advanced && sample.lost == 0);
+            tx.set_cwnd(self.proportion.window(ssthresh, pipe, delivered, safe));
         }
     }
 
@@ -351,7 +358,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         let looks = tx.looks_for_spurious_timeouts() && first;
         self.frto = looks.then_some(Frto::Resent);
         self.detect.began();
-        self.dupacks = 0;
+        (self.dupacks, self.only_new) = (0, false);
         self.recover = tx.max();
         let pipe = tx.board().pipe();
         self.first = self.detect.timed_out(tx, now);
@@ -365,13 +372,14 @@ impl<D: Detect> Recovery for SackRecovery<D> {
     }
 
     fn on_resume(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
-        (self.recover, self.frto) = (tx.max(), None);
+        (self.recover, self.frto, self.only_new) = (tx.max(), None, false);
         tx.board_mut().lose_all();
         tx.enter(Phase::Loss);
         tx.restart(now);
     }
 
     fn on_timer(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        self.only_new = false;
         let lost = self.detect.late(tx, now);
         let begins = matches!(tx.phase(), Phase::Open | Phase::Disorder | Phase::Cwr);
         if lost > 0 && begins {
@@ -379,7 +387,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
                 lost,
                 ..AckSample::at(now)
             };
-            self.begin(tx, &sample);
+            self.begin(tx, &sample, false);
         }
     }
 
@@ -389,6 +397,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         }
         let lost = match self.frto {
             Some(Frto::Forward) => None,
+            _ if self.only_new => None,
             _ => tx.board_mut().next_lost(),
         };
         if self.first
