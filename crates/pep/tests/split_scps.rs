@@ -191,7 +191,8 @@ fn a_flood_of_syns_from_space_keeps_no_connection_away() {
 #[test]
 fn a_flood_of_syns_has_its_own_forgotten() {
     // From whom and to whom the flood is, and between whom the connection.
-    let floods: [(fn(u16) -> [u8; 2], [u8; 2]); 3] = [
+    type Flood = fn(u16) -> [u8; 2];
+    let floods: [(Flood, [u8; 2]); 3] = [
         (|_| [9, 1], [2, 1]),
         (|n| [9, (n % 200) as u8], [2, 1]),
         (|n| [(n % 200) as u8, 9], [250, 1]),
