@@ -451,39 +451,6 @@ fn a_session_that_nobody_hears_gives_way_in_the_end() {
     assert!(matches!(said, Some(Frame::Metadata(_))), "{said:?}");
 }
 
-/// Four addresses, each of which has as many sessions as it may, leave some for others.
-#[test]
-fn a_few_addresses_do_not_have_all_sessions() {
-    let served = Served::new(serve::ServerConfig {
-        max_sessions: 16,
-        link: slow(),
-        ..config()
-    });
-    let file = std::fs::File::create(served.file("a")).unwrap();
-    file.set_len(90_000_000).unwrap();
-    let mut peers = Vec::new();
-    for host in 20..24 {
-        let mut peer = Peer::new(&format!("127.0.0.{host}:0"), served.address);
-        peer.send(&request(1, RequestKind::Get, "a"));
-        peer.prove(1);
-        for session in 2..=4 {
-            peer.send(&request(session, RequestKind::Get, "a"));
-            let begun = |frame| match frame {
-                Frame::Metadata(metadata) => metadata.session == session,
-                Frame::Data(data) => data.session == session,
-                Frame::Status(status) => status.session == session,
-                _ => false,
-            };
-            while !peer.hear().is_some_and(begun) {}
-        }
-        peers.push(peer);
-    }
-    let mut other = Peer::new("127.0.0.30:0", served.address);
-    other.send(&request(1, RequestKind::Get, "a"));
-    let said = std::iter::from_fn(|| other.hear()).next();
-    assert!(matches!(said, Some(Frame::Data(_))), "{said:?}");
-}
-
 /// A stream of numbers that a seed repeats (xorshift64).
 struct Chance(u64);
 
