@@ -7,9 +7,11 @@ mod support;
 use bentpipe_base::Seq;
 use bentpipe_gateway::Handshake;
 use bentpipe_os::{need, nft};
+use bentpipe_wire::Flags;
 use std::io::{ErrorKind, Read as _};
+use std::net::SocketAddr;
 use std::time::Duration;
-use support::{HANDSHAKES, Ip, Stage, abort, converse, eventually, flood};
+use support::{HANDSHAKES, Ip, Running, Stage, abort, converse, eventually, flood};
 
 /// An end that has the connection answers a SYN by a challenge ACK (RFC 5961), and goes on.
 #[test]
@@ -36,6 +38,30 @@ fn one_forged_syn_ends_no_connection_that_passes_unsplit() {
     }
 }
 
+/// The client's SYN is held, the server does not hear the dial's and answers with `flags` what was never sent. The SYN passes then;
+/// returns how many resets came to the server.
+fn answer_wrongly(stage: &Stage, gateway: &Running, server: SocketAddr, flags: Flags) -> u64 {
+    let client = SocketAddr::new(Ip::V4.client(), 5555);
+    let rules = |rules: &'static str| stage.server.run(|| nft::apply(rules).unwrap()).unwrap();
+    rules(
+        "table inet deaf { chain input {
+           type filter hook input priority 0
+           tcp flags & (syn | ack) == syn drop
+           tcp flags rst counter
+         }
+         }",
+    );
+    flood::forge(&stage.client, client, server, Seq(4711));
+    eventually("the dial", || gateway.meter.read().held == 1);
+    flood::forge_answer(&stage.server, server, client, flags);
+    eventually("the SYN passes", || gateway.meter.read().unanswered == 1);
+    let seen = || nft::list(&["table", "inet", "deaf"]).unwrap();
+    let seen = stage.server.run(seen).unwrap();
+    rules("delete table inet deaf");
+    let (_, count) = seen.split_once("packets ").unwrap();
+    count.split(' ').next().unwrap().parse().unwrap()
+}
+
 /// One acknowledgement that somebody forges in a server's name has the connection pass that is dialled at that moment, and no
 /// other.
 #[test]
@@ -44,23 +70,22 @@ fn a_forged_acknowledgement_has_no_later_connection_pass() {
     let stage = Stage::new();
     let gateway = stage.split_after(Handshake::EndToEnd);
     let listener = stage.listen(Ip::V4);
-    let (client, server) = ((Ip::V4.client(), 5555).into(), listener.address());
-    let rules = |rules: &'static str| stage.server.run(|| nft::apply(rules).unwrap()).unwrap();
-    rules(
-        "table inet deaf { chain input {
-           type filter hook input priority 0
-           tcp flags syn drop
-         }
-         }",
-    );
-    flood::forge(&stage.client, client, server, Seq(4711));
-    eventually("the dial", || gateway.meter.read().held == 1);
-    flood::forge_acknowledgement(&stage.server, server, client);
-    eventually("the SYN passes", || gateway.meter.read().unanswered == 1);
-    rules("delete table inet deaf");
+    answer_wrongly(&stage, &gateway, listener.address(), Flags::ACK);
     let (mut client, mut server) = (stage.connect(listener.address()), listener.accept());
     converse(&mut client, &mut server);
     eventually("that it is split", || gateway.meter.read().connected == 1);
+}
+
+/// The server may be answering a SYN that came before, and passed: a reset by the dial would end what it has begun.
+#[test]
+fn the_answer_to_another_syn_has_no_reset_leave() {
+    need!(Root, Tproxy, Nft);
+    let stage = Stage::new();
+    let gateway = stage.split_after(Handshake::EndToEnd);
+    let listener = stage.listen(Ip::V4);
+    let both = Flags::SYN | Flags::ACK;
+    let resets = answer_wrongly(&stage, &gateway, listener.address(), both);
+    assert_eq!(resets, 0);
 }
 
 /// A client that has lost power has no such connection any more when it uses its port again: it resets what the server has

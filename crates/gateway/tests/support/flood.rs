@@ -52,9 +52,9 @@ pub fn forge(netns: &Netns, from: SocketAddr, to: SocketAddr, seq: Seq) {
     forge_segment(netns, from, to, (seq, Flags::SYN));
 }
 
-/// Sends one acknowledgement from `netns` in the name of `from`, of something that was never sent.
-pub fn forge_acknowledgement(netns: &Netns, from: SocketAddr, to: SocketAddr) {
-    forge_segment(netns, from, to, (Seq(4711), Flags::ACK));
+/// Sends one answer with these flags from `netns` in the name of `from`, to something that was never sent.
+pub fn forge_answer(netns: &Netns, from: SocketAddr, to: SocketAddr, flags: Flags) {
+    forge_segment(netns, from, to, (Seq(4711), flags));
 }
 
 fn forge_segment(netns: &Netns, from: SocketAddr, to: SocketAddr, what: (Seq, Flags)) {

@@ -7,6 +7,9 @@
 //! for some seconds after a SYN of ours, for one that is held, or such an answer between the same ends. The worker finds that the
 //! dial is not answered by what it is meant for, and gives it up (`silent_dials` of `bentpipe-relay`).
 //!
+//! A SYN-ACK ends that only where it acknowledges the dial's own number: the other end may have been answering an earlier SYN of the
+//! client's, which passed and is not remembered, and a reset by the dial would end what it has begun.
+//!
 //! A client that was answered early is dialled for once it has confirmed that. Its dial resets what it is challenged for, as the
 //! client would: it has no such connection any more, or is to prove itself to who protects the server from floods.
 
@@ -18,7 +21,7 @@ const SECONDS: u32 = 5;
 /// The same for dials for held SYNs, whose first SYN alone is marked: as long as such a dial lasts, and a little more.
 const HELD_SECONDS: u32 = 12;
 
-/// The set of ends, by a hash ([`mss::map`] says why), and chain `keep_resets`.
+/// The set of ends, by a hash ([`mss::map`] says why), that of the ends and numbers of dials for held SYNs, and chain `keep_resets`.
 pub(super) fn set(seed: u32) -> String {
     let rules = mss::HEADERS.map(|ip| format!("  {} @dialled drop\n", mss::connection(ip, seed)));
     format!(
@@ -29,6 +32,12 @@ set dialled {{
   size {REMEMBERED}
   timeout {SECONDS}s
 }}
+set dial_numbers {{
+  typeof meta length
+  flags dynamic, timeout
+  size {REMEMBERED}
+  timeout {HELD_SECONDS}s
+}}
 chain keep_resets {{
 {}}}
 ",
@@ -36,12 +45,12 @@ chain keep_resets {{
     )
 }
 
-/// Rules that forget the ends of a dial that has been answered by a SYN-ACK: its resets are meant from then on.
+/// Rules that forget the ends of a dial that has been answered by a SYN-ACK of its own: its resets are meant from then on.
 pub(super) fn forget(seed: u32) -> String {
     let rule = |ip| {
-        let ends = mss::reverse(ip, seed);
+        let (ends, its_own) = (mss::reverse(ip, seed), mss::acknowledged(ip, seed));
         format!(
-            "  meta l4proto tcp tcp flags & (syn | ack) == syn | ack delete @dialled {{ {ends} }}\n"
+            "  meta l4proto tcp tcp flags & (syn | ack) == syn | ack {its_own} @dial_numbers delete @dialled {{ {ends} }}\n"
         )
     };
     mss::HEADERS.map(rule).concat()
@@ -52,9 +61,10 @@ pub(super) fn forget(seed: u32) -> String {
 pub(super) fn remember(seed: u32, early: bool, looped: &str, for_held: [u32; 2]) -> String {
     let [one, other] = for_held;
     let rule = |ip| {
-        let ends = mss::connection(ip, seed);
+        let (ends, numbered) = (mss::connection(ip, seed), mss::numbered(ip, seed));
+        let held = format!("  meta priority {{ {one:#x}, {other:#x} }}");
         let dial = format!(
-            "  meta priority {{ {one:#x}, {other:#x} }} update @dialled {{ {ends} timeout {HELD_SECONDS}s }}\n"
+            "{held} update @dialled {{ {ends} timeout {HELD_SECONDS}s }}\n{held} update @dial_numbers {{ {numbered} }}\n"
         );
         let answer = format!("  tcp flags & ack == ack update @dialled {{ {ends} }}\n");
         if early { dial + &answer } else { dial }

@@ -77,6 +77,23 @@ pub(super) fn reverse(ip: &str, seed: u32) -> String {
     )
 }
 
+/// The hash of addresses and ports, and of the first three octets of the sequence number. nft cannot add 1, but those
+/// are the same in the acknowledgement of a SYN, unless the fourth was the last of all (1 of 256).
+pub(super) fn numbered(ip: &str, seed: u32) -> String {
+    hash(
+        &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport . @th,32,24"),
+        seed,
+    )
+}
+
+/// The same for a packet of the other direction, of its acknowledgement number.
+pub(super) fn acknowledged(ip: &str, seed: u32) -> String {
+    hash(
+        &format!("{ip} daddr . {ip} saddr . tcp dport . tcp sport . @th,64,24"),
+        seed,
+    )
+}
+
 fn hash(of: &str, seed: u32) -> String {
     format!("jhash {of} mod {} seed {seed:#x}", u32::MAX)
 }

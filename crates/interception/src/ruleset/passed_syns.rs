@@ -18,13 +18,13 @@ const AGAIN: &str = "65s";
 /// Where SYNs are remembered: the name of a pair of sets, how many there may be, beyond which one that comes again may be
 /// split, and where one goes that is found there.
 const SETS: [(&str, u32, &str); 2] = [
-    ("passed", 32_768, "accept"),
+    ("passed", 65_536, "accept"),
     ("syns_snooped", 8192, "goto remember_snooped"),
 ];
 
 /// SYNs of one host, and of one prefix, that are remembered in a second, and at once. In [`AGAIN`] that makes an eighth and a quarter
 /// of the memory. What a host has beyond its own does not count for its prefix.
-const SHARES: [(Source, u32); 2] = [(HOST, 60), (PREFIX, 120)];
+const SHARES: [(Source, u32); 2] = [(HOST, 120), (PREFIX, 240)];
 /// Sources whose shares are counted at a time. The others have no bounds then.
 const SOURCES: u32 = 1 << 14;
 
