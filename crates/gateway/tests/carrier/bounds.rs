@@ -1,12 +1,12 @@
 //! How many connections the carrier knows.
 
 use super::support::pair::{Pair, SCPS, split_one};
-use super::support::{Ip, abort, eventually, exchange};
+use super::support::{Ip, eventually, exchange};
 use super::{carried, carry_both_ways};
 use bentpipe_os::need;
 use bentpipe_os::nft;
-use std::io::Write as _;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener};
 
 /// Of SYNs from space that nobody answers no more than `half_open` are known; the others are counted, and who is answered gets through.
 #[test]
@@ -51,25 +51,37 @@ fn connections_beyond_flows_are_counted_and_whole() {
     let near = split_one(&pair.near, &format!("{SCPS}[limits]\nflows = 2\n"));
     let far = split_one(&pair.far, SCPS);
     let both = [(); 2].map(|()| carried(&pair, Ip::V4, &near));
-    pair.set_link(false);
-    let listener = pair.listen(Ip::V4);
-    for (mut client, _) in both {
-        client.write_all(&[7; 64 << 10]).unwrap();
-        abort(client);
+    // The servers have said all that they have to say.
+    for (client, server) in &both {
+        let mut client = client;
+        server.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
     }
+    // Handshakes go on: a dial that is not answered at once would pass unsplit.
+    let outage = "table inet outage {
+      chain input {
+        type filter hook prerouting priority -400; policy accept;
+        iifname sat0 tcp flags & syn == 0 drop
+      }
+    }";
+    for netns in [&pair.near, &pair.far] {
+        netns.run(|| nft::apply(outage).unwrap()).unwrap();
+    }
+    let servers = both.map(|(mut client, server)| {
+        client.write_all(&[7; 64 << 10]).unwrap();
+        server
+    });
     eventually("the end of both on the ground", || {
         near.handle.status().unwrap().flows.open == 0
     });
-    let to = listener.address();
-    let client = pair
-        .client
-        .run(move || std::thread::spawn(move || std::net::TcpStream::connect(to).unwrap()));
+    let listener = pair.listen(Ip::V4);
+    let client = pair.connect(listener.address());
     eventually("one that is not carried", || {
         near.meter.read().carrier_over_flows > 0
     });
     pair.set_link(true);
-    let mut ends = (client.unwrap().join().unwrap(), listener.accept());
+    let mut ends = (client, listener.accept());
     exchange(&mut ends);
     carry_both_ways(ends);
-    drop(far);
+    drop((servers, far));
 }
