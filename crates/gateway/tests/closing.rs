@@ -47,6 +47,38 @@ fn half_close_works_both_ways() {
     assert_eq!(gateway.meter.read().reset, 0);
 }
 
+/// Who has closed knows nothing of the connection a little later, and would answer a probe by a reset. What it said arrives all the same,
+/// however long that takes; both ways.
+#[test]
+fn what_was_said_before_a_close_arrives_however_slowly_it_is_read() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    for netns in [&stage.client, &stage.server] {
+        netns.set_sysctl("net.ipv4.tcp_fin_timeout", "2").unwrap();
+    }
+    let mut config = Stage::config();
+    config.limits.keepalive = Duration::from_secs(2);
+    let gateway = stage.split_by(config);
+    let bytes = pattern(2 << 20);
+    let ends =
+        [true, false].map(|client_first| Ip::BOTH.map(|ip| in_order(stage.pair(ip), client_first)));
+    let readers: Vec<TcpStream> = ends
+        .into_iter()
+        .flatten()
+        .map(|(mut first, second)| {
+            first.write_all(&bytes).unwrap();
+            second
+        })
+        .collect();
+    // Until its host has forgotten it, it would have been probed, and the rest thrown away after that.
+    std::thread::sleep(Duration::from_secs(11));
+    for mut reader in readers {
+        assert!(rest(&mut reader).unwrap() == bytes);
+    }
+    eventually("orderly ends", || gateway.meter.read().open == 0);
+    assert_eq!(gateway.meter.read().reset, 0);
+}
+
 /// Data and FIN in one segment: a short read does not mean that nothing is left.
 #[test]
 fn an_end_that_comes_with_the_data_is_not_lost() {

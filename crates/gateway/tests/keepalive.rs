@@ -9,7 +9,7 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::{need, nft};
 use bentpipe_sockets::tcp;
 use socket2::{SockRef, TcpKeepalive};
-use std::io::{ErrorKind, Read as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use support::{HANDSHAKES, Ip, PATIENCE, Running, Stage, converse, in_order};
@@ -134,9 +134,19 @@ fn what_an_end_asks_the_other_end_is_asked() {
         for asking in &case.patient {
             eventually("silence", || !asking.is_answered());
         }
+        // What is written is no probe.
+        let [asking, _] = &case.patient;
+        (&asking.asks).write_all(b"x").unwrap();
+        let owed = || tcp::unacknowledged(&asking.asks).unwrap().0;
+        eventually("an acknowledgement", || owed() == 0);
     }
     silent.iter().for_each(|netns| set_silent(netns, false));
     for mut case in cases {
+        case.patient[0]
+            .other
+            .set_read_timeout(Some(4 * PATIENCE))
+            .unwrap();
+        case.patient[0].other.read_exact(&mut [0]).unwrap();
         for asking in &mut case.patient {
             eventually("an answer", || asking.is_answered());
             converse(&mut asking.asks, &mut asking.other);

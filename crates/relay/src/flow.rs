@@ -63,6 +63,8 @@ pub(crate) struct Flow {
     pub(crate) near_room: bool,
     /// The side whose keep-alive probes get no answer, because the other side gives none either.
     pub(crate) unanswered: Option<Side>,
+    /// By [`Side`]: it has said its end, and is not probed before the other side has got all.
+    pub(crate) unprobed: [bool; 2],
     /// In the queue of flows that have more to move.
     pub(crate) queued: bool,
     /// Dropped last: the sockets are closed by then.
@@ -91,6 +93,7 @@ impl Flow {
             far_complete: false,
             near_room: false,
             unanswered: None,
+            unprobed: [false; 2],
             queued: false,
             _guard: guard,
         }

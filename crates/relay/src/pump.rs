@@ -130,6 +130,11 @@ impl Pump {
         self.closing = true;
     }
 
+    /// Whether it has done so.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
     /// Moves what can be moved, at most a turn. `moved` is counted up by the bytes read.
     pub(crate) fn run(
         &mut self,

@@ -318,8 +318,12 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        if event.peer_closed() {
+        if event.peer_closed() && !flow.pump(side).is_closing() {
             flow.pump(side).source_closes();
+            // Of a short connection the rest is on its way already.
+            if flow.pump(side).has_read_more_than(closing::LITTLE) {
+                keepalive::set_probed(flow, side, false);
+            }
         }
         // The pump that waits for room in this socket goes first, because room may be all that it needs to end.
         let room = event.writable() && flow.pump(side.other()).is_full();

@@ -302,10 +302,15 @@ pub fn set_keepalive_after(socket: impl AsFd, time: Duration) -> io::Result<()> 
     Ok(sockopt::set_tcp_keepidle(socket, time)?)
 }
 
-/// How long a peer may leave probes without an answer, from the first on.
-pub fn keepalive_patience(socket: impl AsFd) -> io::Result<Duration> {
+/// How long after a probe without an answer the next one follows, and how many there are.
+pub fn keepalive_repetition(socket: impl AsFd) -> io::Result<(Duration, u32)> {
     let interval = sockopt::tcp_keepintvl(&socket)?;
-    Ok(interval * sockopt::tcp_keepcnt(&socket)?)
+    Ok((interval, sockopt::tcp_keepcnt(&socket)?))
+}
+
+/// Has the next probe follow `interval` after one without an answer.
+pub fn set_keepalive_interval(socket: impl AsFd, interval: Duration) -> io::Result<()> {
+    Ok(sockopt::set_tcp_keepintvl(socket, interval)?)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use bentpipe_sockets::{socket, tcp};
 
 /// With so few bytes a flow is closed at once and left to the kernel, because they are in flight already. Most short
 /// connections end so.
-const LITTLE: Bytes = Bytes(16 << 10);
+pub(super) const LITTLE: Bytes = Bytes(16 << 10);
 
 impl Worker {
     /// Ends a flow of which both directions have ended: unsent bytes go out, then the FIN.

@@ -5,6 +5,9 @@
 //! gone. Where an end is seen to probe, the gateway therefore probes the other end as often. While that one does not answer,
 //! the gateway does not answer the first either, whose own patience then decides, as it would without a gateway.
 //!
+//! An end that has said all, and closed, is soon forgotten by its host, which would answer a probe by a reset. It is not probed
+//! before the other end has got everything, and then only where that asks, or after hours: without a gateway nobody else would ask.
+//!
 //! Probes are seen in what the kernel counts (TCP_INFO): a segment has come, and no byte that is new. Each worker looks at
 //! its flows at a few ages after their last byte, ever more rarely ([`PAUSES`]): that is two system calls a minute for a flow
 //! that has long been idle, and none for one that moves bytes.
@@ -16,7 +19,6 @@ use bentpipe_base::Instant;
 use bentpipe_sockets::tcp::{self, Info};
 use bentpipe_sockets::{socket, timer};
 use std::collections::VecDeque;
-use std::io;
 use std::time::Duration;
 
 /// How long after one look at a flow the next one comes.
@@ -43,14 +45,17 @@ const BATCH: usize = 256;
 const INTERVALS: u32 = 4;
 const SOME_TIME: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(600);
-/// An end that leaves so many probes in a row without an answer is silent. One is not enough: the answer may be on its way.
-const SILENT: u8 = 2;
-/// The longest and shortest time between a probe without an answer and the next, in seconds.
-const REPEATED: (u64, u64) = (3, 10);
+/// An end that leaves so many probes in a row without an answer is silent: some may be lost, and a silence that is none would
+/// try the other end's patience.
+const SILENT: u8 = 4;
+/// A probe without an answer is soon repeated, so many times, and then less often.
+const HASTY: u64 = 15;
 /// `net.ipv4.tcp_keepalive_time` as Linux has it.
 const KERNELS: Duration = Duration::from_secs(7200);
 /// The largest TCP_KEEPCNT.
 const MOST_PROBES: u64 = 127;
+/// `net.ipv4.tcp_keepalive_intvl` and `_probes` as Linux has them.
+const REPETITION: (Duration, u32) = (Duration::from_secs(75), 9);
 /// The most flows of a worker in which an end's probes stay without answer, because each takes some 6 KiB of the kernel's
 /// memory. The others of an outage learn of it later, by our own patience.
 const MOST_UNANSWERED: usize = 2048;
@@ -66,6 +71,8 @@ struct Watched {
     counted: Option<(Instant, [u32; 2])>,
     /// How often each end probes, in seconds, by [`Side`]; 0: it does not.
     intervals: [u16; 2],
+    /// By [`Side`]: it has been silent for so long that it is asked less often.
+    slow: [bool; 2],
 }
 
 /// The flows of a worker, each waiting for its next look.
@@ -87,6 +94,7 @@ impl Keepalive {
             looked: now,
             counted: None,
             intervals: [0; 2],
+            slow: [false; 2],
         });
     }
 
@@ -146,9 +154,15 @@ impl Worker {
             return None;
         }
         let mut counted = watched.counted.take();
+        let ends: [Side; 2] = Side::BOTH;
         if flow.active > watched.looked {
             counted = None;
             if now.since(flow.active) < SETTLED {
+                for side in ends {
+                    if flow.pump(side).is_closing() {
+                        set_probed(flow, side, false);
+                    }
+                }
                 return Some(USUAL);
             }
         }
@@ -156,6 +170,24 @@ impl Worker {
             tcp::info(flow.socket(Side::Near)).ok()?,
             tcp::info(flow.socket(Side::Far)).ok()?,
         ];
+        let mut owes = false;
+        for side in ends {
+            let info = &infos[side.other() as usize];
+            let owed = info.unacked > 0 || info.not_sent.0 > 0 || flow.pump(side).holds();
+            if flow.pump(side).is_closing() {
+                let asks = watched.intervals[side.other() as usize] > 0;
+                let late = now.since(flow.active) >= KERNELS;
+                set_probed(flow, side, !owed && (asks || late));
+            }
+            owes |= owed;
+        }
+        for side in ends {
+            let asked = side.other();
+            if watched.intervals[side as usize] > 0 {
+                self.repeat(watched, asked, &infos[asked as usize]);
+            }
+        }
+        let flow = self.flows.get_mut(index)?;
         if let Some(side) = flow.unanswered {
             if infos[side.other() as usize].probes > 0 {
                 return Some(SHORT);
@@ -163,25 +195,24 @@ impl Worker {
             self.answer_again(index);
             return Some(USUAL);
         }
-        let owes = |info: &Info| info.unacked > 0 || info.not_sent.0 > 0;
-        if infos.iter().any(owes) {
+        if owes {
             return Some(longer(pause));
         }
-        for side in Side::BOTH {
-            if watched.intervals[side as usize] == 0 {
+        for side in ends {
+            let probes = infos[side.other() as usize].probes;
+            if watched.intervals[side as usize] == 0 || probes == 0 {
                 continue;
             }
-            match infos[side.other() as usize].probes {
-                0 => {}
-                SILENT.. => {
-                    self.leave_unanswered(index, side);
-                    return Some(SHORT);
-                }
-                _ => {
-                    watched.counted = counted;
-                    return Some(SHORT);
-                }
+            if probes < SILENT {
+                watched.counted = counted;
+                return Some(SHORT);
             }
+            let pause = if self.leave_unanswered(index, side) {
+                SHORT
+            } else {
+                USUAL
+            };
+            return Some(pause);
         }
         let counts = [infos[0].segs_in, infos[1].segs_in];
         watched.counted = Some((now, counts));
@@ -190,7 +221,7 @@ impl Worker {
         };
         let window = now.since(since);
         for side in Side::BOTH {
-            self.adopt_interval(watched, side, (&infos[side as usize], before), window);
+            self.adopt_interval(watched, side, (&infos, before), window);
         }
         let shortest = watched.intervals.iter().filter(|secs| **secs > 0).min();
         let longest = watched.intervals.iter().max().copied().unwrap_or(0);
@@ -209,7 +240,7 @@ impl Worker {
         &mut self,
         watched: &mut Watched,
         side: Side,
-        (info, before): (&Info, [u32; 2]),
+        (infos, before): (&[Info; 2], [u32; 2]),
         window: Duration,
     ) {
         let known = watched.intervals[side as usize];
@@ -226,28 +257,63 @@ impl Worker {
             secs => Duration::from_secs(secs.into()),
         };
         let usual = usual(flow, side.other(), legs);
-        let found = interval(info, before[side as usize], window, ours)
+        let found = interval(&infos[side as usize], before[side as usize], window, ours)
             .filter(|secs| Duration::from_secs((*secs).into()) < usual)
             .unwrap_or(0);
         if found == known {
             return;
         }
+        let other = side.other();
         watched.intervals[side as usize] = found;
-        let other = flow.socket(side.other());
-        let result = match found {
-            0 => tcp::set_keepalive_after(other, usual),
-            secs => probe_every(other, secs),
+        watched.slow[other as usize] = false;
+        let (idle, (interval, count)) = match found {
+            0 => (usual, self.repetition()),
+            secs => {
+                let repetition = Repetition::new(self.repetition(), infos[other as usize].rtt);
+                let first = (repetition.first, repetition.count);
+                (Duration::from_secs(secs.into()), first)
+            }
         };
+        let Some(flow) = self.flows.get_mut(watched.index) else {
+            return;
+        };
+        let result = tcp::set_keepalive(flow.socket(other), idle, interval, count);
         tracing::debug!(?side, seconds = found, ?result, "an end's probes");
     }
 
-    /// From now on the probes of the end of `side` get no answer, because the other end gives none.
-    fn leave_unanswered(&mut self, index: u32, side: Side) {
-        let Some(flow) = self.flows.get_mut(index) else {
+    /// How sockets repeat their probes by themselves.
+    fn repetition(&self) -> (Duration, u32) {
+        let listener = self.listeners.first();
+        listener
+            .and_then(|listener| tcp::keepalive_repetition(&listener.socket).ok())
+            .unwrap_or(REPETITION)
+    }
+
+    /// Has an end that is probed, and does not answer, be probed less often in time.
+    fn repeat(&mut self, watched: &mut Watched, side: Side, info: &Info) {
+        let slow = u64::from(info.probes) >= HASTY;
+        if std::mem::replace(&mut watched.slow[side as usize], slow) == slow {
             return;
+        }
+        let repetition = Repetition::new(self.repetition(), info.rtt);
+        let interval = if slow {
+            repetition.later
+        } else {
+            repetition.first
+        };
+        if let Some(flow) = self.flows.get_mut(watched.index) {
+            let result = tcp::set_keepalive_interval(flow.socket(side), interval);
+            tracing::debug!(?side, ?interval, ?result, "a silent end");
+        }
+    }
+
+    /// From now on the probes of the end of `side` get no answer, because the other end gives none; returns whether that is so.
+    fn leave_unanswered(&mut self, index: u32, side: Side) -> bool {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return false;
         };
         if self.keepalive.unanswered >= MOST_UNANSWERED {
-            return;
+            return false;
         }
         let socket = flow.socket(side);
         // The answers to our own probes would be dropped too.
@@ -256,10 +322,11 @@ impl Worker {
         if let Err(error) = result {
             tracing::debug!(%error, "the probes of an end are answered, and the other end is silent");
             let _ = socket::set_keepalive(socket, true);
-            return;
+            return false;
         }
         flow.unanswered = Some(side);
         self.keepalive.unanswered += 1;
+        true
     }
 
     /// Takes [`Worker::leave_unanswered`] back: something has been heard.
@@ -271,9 +338,9 @@ impl Worker {
             return;
         };
         self.keepalive.unanswered -= 1;
-        let socket = flow.socket(side);
+        let (socket, probed) = (flow.socket(side), !flow.unprobed[side as usize]);
         let result =
-            socket::take_all_packets(socket).and_then(|()| socket::set_keepalive(socket, true));
+            socket::take_all_packets(socket).and_then(|()| socket::set_keepalive(socket, probed));
         if let Err(error) = result {
             tracing::warn!(%error, "a connection does not hear its end's acknowledgements");
         }
@@ -313,23 +380,47 @@ fn interval(info: &Info, before: u32, window: Duration, ours: Duration) -> Optio
     (probes > 0).then(|| u16::try_from(seconds.max(1)).unwrap_or(u16::MAX))
 }
 
-/// Probes the peer of an idle `socket` every so many seconds. One that does not answer has at least as long as before: it is asked again
-/// sooner, and more often.
-fn probe_every(socket: std::os::fd::BorrowedFd<'_>, seconds: u16) -> io::Result<()> {
-    let patience = tcp::keepalive_patience(socket)?.as_secs();
-    let seconds = u64::from(seconds);
-    let (shortest, longest) = REPEATED;
-    let interval = seconds
-        .clamp(shortest, longest)
-        .max(patience.div_ceil(MOST_PROBES))
-        .min(patience.max(1));
-    let count = patience.div_ceil(interval).clamp(1, MOST_PROBES);
-    tcp::set_keepalive(
-        socket,
-        Duration::from_secs(seconds),
-        Duration::from_secs(interval),
-        count as u32,
-    )
+/// Whether the end of `side`, which has closed, is probed from now on.
+pub(super) fn set_probed(flow: &mut Flow, side: Side, probed: bool) {
+    if flow.unprobed[side as usize] != probed {
+        return;
+    }
+    flow.unprobed[side as usize] = !probed;
+    if flow.unanswered != Some(side)
+        && let Err(error) = socket::set_keepalive(flow.socket(side), probed)
+    {
+        tracing::debug!(%error, "an end that has closed is probed as before");
+    }
+}
+
+/// How probes of an end are repeated that does not answer, where another end asks. It has as much time as it would have by the kernel's
+/// own numbers.
+struct Repetition {
+    /// The time between the first of them.
+    first: Duration,
+    /// The time between the others, from the [`HASTY`]th on.
+    later: Duration,
+    count: u32,
+}
+
+impl Repetition {
+    fn new((interval, count): (Duration, u32), rtt: Duration) -> Self {
+        let patience = interval.as_secs() * u64::from(count);
+        // Longer than a round trip, or the answer would not be there yet.
+        let first = (rtt.as_secs() + 1).min(patience.max(1));
+        let rest = patience.saturating_sub(HASTY * first);
+        let later = rest.div_ceil(MOST_PROBES - HASTY).max(first);
+        let count = if rest == 0 {
+            patience.div_ceil(first)
+        } else {
+            HASTY + rest.div_ceil(later)
+        };
+        Self {
+            first: Duration::from_secs(first),
+            later: Duration::from_secs(later),
+            count: count.clamp(1, MOST_PROBES) as u32,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -360,6 +451,29 @@ mod tests {
         assert_eq!(interval(&info(12, 1), 7, window, ours), None);
         assert_eq!(interval(&info(17, 1), 7, window, ours), Some(4));
         assert_eq!(interval(&info(3, 25), u32::MAX, window, ours), Some(4));
+    }
+
+    #[test]
+    fn a_silent_end_has_as_much_time_as_before() {
+        let secs = Duration::from_secs;
+        for (kernel, rtt, (first, later, count)) in [
+            (REPETITION, 600, (1, 6, 15 + 110)),
+            (REPETITION, 2_500, (3, 6, 15 + 105)),
+            ((secs(3), 100), 0, (1, 3, 15 + 95)),
+            ((secs(1), 2), 600, (1, 1, 2)),
+            ((secs(5), 2), 30_000, (10, 10, 1)),
+        ] {
+            let repetition = Repetition::new(kernel, Duration::from_millis(rtt));
+            let Repetition {
+                first: one,
+                later: other,
+                count: all,
+            } = repetition;
+            assert_eq!((one, other, all), (secs(first), secs(later), count));
+            let hasty = HASTY.min(count.into());
+            let time = hasty * first + (u64::from(count) - hasty) * later;
+            assert!(time >= kernel.0.as_secs() * u64::from(kernel.1), "{time}");
+        }
     }
 
     #[test]

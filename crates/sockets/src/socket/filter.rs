@@ -32,8 +32,9 @@ pub fn drop_all_packets(socket: impl AsFd) -> io::Result<()> {
     attach(socket, libc::SO_ATTACH_FILTER, &mut [step(RETURN, 0, 0)])
 }
 
-/// Drops, from now on, what brings the connection nothing new: segments with no payload, or with one byte (of which some systems make
-/// a keep-alive probe), but FIN, SYN and RST. Such probes thus stay without an answer.
+/// Drops, from now on, what brings the connection nothing new: segments with no payload, or with one byte that nobody has
+/// written (of which some systems make a keep-alive probe), but FIN, SYN and RST. Such probes thus stay without an answer.
+/// The last byte of what was written comes with PSH.
 pub fn drop_empty_segments(socket: impl AsFd) -> io::Result<()> {
     // linux/filter.h; a packet begins with its TCP header here. The header's length is in the upper half of byte 12, in
     // words of four bytes, and the flags are byte 13.
@@ -44,7 +45,7 @@ pub fn drop_empty_segments(socket: impl AsFd) -> io::Result<()> {
     const SUBTRACT_INDEX: u16 = 0x1c;
     const JUMP_IF_GREATER: u16 = 0x25;
     const JUMP_IF_ANY: u16 = 0x45;
-    const FIN_SYN_RST: u32 = 7;
+    const FIN_SYN_RST_PSH: u32 = 0x0f;
     let mut steps = [
         step(LOAD_BYTE, 0, 12),
         step(SHIFT_RIGHT, 0, 2),
@@ -54,7 +55,7 @@ pub fn drop_empty_segments(socket: impl AsFd) -> io::Result<()> {
         step(SUBTRACT_INDEX, 0, 0),
         step(JUMP_IF_GREATER, 3, 1),
         step(LOAD_BYTE, 0, 13),
-        step(JUMP_IF_ANY, 1, FIN_SYN_RST),
+        step(JUMP_IF_ANY, 1, FIN_SYN_RST_PSH),
         step(RETURN, 0, 0),
         step(RETURN, 0, u32::MAX),
     ];
