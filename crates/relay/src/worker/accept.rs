@@ -41,6 +41,9 @@ const CROWDED: Duration = Duration::from_secs(3);
 /// a word.
 const SCARCE: Duration = Duration::from_millis(250);
 
+/// A client may be asked for its window before it is sent more than one segment where that takes no longer.
+const SHORT: Duration = Duration::from_millis(50);
+
 /// The longest headers of a SYN.
 const LONGEST_SYN: usize = 512;
 
@@ -308,7 +311,13 @@ impl Worker {
         ) else {
             return;
         };
+        // Of IPv6 what is sent first waits for the client's answer: not worth a satellite's round trip.
+        let waits = || {
+            let ipv6 = socket::local_address(near).is_ok_and(|address| address.is_ipv6());
+            ipv6 && tcp::info(near).map_or(Duration::MAX, |info| info.rtt) > SHORT
+        };
         if size < before
+            && !waits()
             && let Err(error) = tcp::lower_segments(near, size)
         {
             tracing::debug!(%error, "a client gets larger segments than the far side takes");

@@ -2,14 +2,16 @@
 //! afterwards.
 //!
 //! What can be changed afterwards is what the other end has said, as whoever restores a connection of another machine tells it
-//! to the kernel (TCP_REPAIR of linux/tcp.h; it takes CAP_NET_ADMIN). But the kernel goes by a smaller MSS only when the
-//! other end has offered a larger window than ever before. So the largest window is made smaller too, to one
-//! segment of the new size; then nothing larger leaves before the other end has answered the probe with which a repair ends,
-//! and that answer offers the window again.
+//! to the kernel (TCP_REPAIR of linux/tcp.h; it takes CAP_NET_ADMIN). The kernel does not go by a smaller MSS at once, but of
+//! IPv4 it does when IP options are set, and be it none.
+//!
+//! Of IPv6 it does so only when the other end has offered a larger window than ever before. There the largest window is made smaller
+//! too, to one segment of the new size; then nothing larger leaves before the other end has answered the probe with
+//! which a repair ends, and that answer offers the window again. So what is sent first waits for a round trip.
 
 use super::set_u32;
 use crate::socket::{get_raw, set_raw};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -18,6 +20,9 @@ const MAXSEG: u32 = 2;
 /// The places in `struct tcp_repair_window`: the window that the other end offers, and the largest that it has offered.
 const WINDOWS: [usize; 2] = [1, 2];
 const FIELDS: usize = 5;
+/// How a repair ends: TCP_REPAIR_OFF, which probes the other end's window, and TCP_REPAIR_OFF_NO_WP (-1).
+const WITH_PROBE: u32 = 0;
+const QUIETLY: u32 = u32::MAX;
 
 /// Has connection `socket`, on which nothing was sent yet, send segments of at most `size` bytes of payload, options included.
 ///
@@ -26,17 +31,24 @@ const FIELDS: usize = 5;
 pub fn lower_segments(socket: impl AsFd, size: u16) -> io::Result<()> {
     // A repair takes this option from the socket.
     let reused = sockopt::socket_reuseaddr(&socket)?;
+    let is_ipv4 = sockopt::socket_domain(&socket)? == AddressFamily::INET;
     set_u32(&socket, libc::SOL_TCP, libc::TCP_REPAIR, 1)?;
-    let changed = say_less(&socket, size.into());
-    // It ends with a probe of the other end's window.
-    let ended = set_u32(&socket, libc::SOL_TCP, libc::TCP_REPAIR, 0);
+    let option: Vec<u8> = [MAXSEG, size.into()].map(u32::to_ne_bytes).concat();
+    let mut changed = set_raw(&socket, libc::SOL_TCP, libc::TCP_REPAIR_OPTIONS, &option);
+    if !is_ipv4 {
+        changed = changed.and_then(|()| narrow_window(&socket, size.into()));
+    }
+    let end = if is_ipv4 { QUIETLY } else { WITH_PROBE };
+    let ended = set_u32(&socket, libc::SOL_TCP, libc::TCP_REPAIR, end);
     sockopt::set_socket_reuseaddr(&socket, reused)?;
-    changed.and(ended)
+    changed.and(ended)?;
+    if is_ipv4 {
+        set_raw(&socket, libc::SOL_IP, libc::IP_OPTIONS, &[])?;
+    }
+    Ok(())
 }
 
-fn say_less(socket: impl AsFd, size: u32) -> io::Result<()> {
-    let option: Vec<u8> = [MAXSEG, size].map(u32::to_ne_bytes).concat();
-    set_raw(&socket, libc::SOL_TCP, libc::TCP_REPAIR_OPTIONS, &option)?;
+fn narrow_window(socket: impl AsFd, size: u32) -> io::Result<()> {
     let mut window = [0; 4 * FIELDS];
     get_raw(&socket, libc::SOL_TCP, libc::TCP_REPAIR_WINDOW, &mut window)?;
     let (fields, _) = window.as_chunks_mut::<4>();
@@ -72,6 +84,12 @@ mod tests {
                 return;
             }
             assert!(sockopt::socket_reuseaddr(&socket).unwrap());
+            if host.starts_with("127") {
+                // At once, and nothing waits for a round trip.
+                assert_eq!(largest_segment(&socket).unwrap(), 1000);
+                let window = info(&socket).unwrap().peer_window;
+                assert!(window.0 > 10_000, "{window:?}");
+            }
             socket.write_all(&[7; 300_000]).unwrap();
             let mut read = vec![0; 300_000];
             peer.read_exact(&mut read).unwrap();
