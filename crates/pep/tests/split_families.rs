@@ -77,19 +77,28 @@ impl Flow {
     }
 }
 
+/// Hands the flows what the split sends; whether that is anything.
+fn pass_on(split: &mut Split<Packet>, flows: &mut [Flow], now: Instant) -> bool {
+    let packets: Vec<_> = leaving(split, now);
+    for (_, packet) in &packets {
+        flows.iter_mut().for_each(|flow| flow.take(packet, now));
+    }
+    !packets.is_empty()
+}
+
 /// Lets `flows` go on through `split` until `end`.
 fn run(split: &mut Split<Packet>, flows: &mut [Flow], end: Duration) {
     let mut now = Instant::ZERO;
     loop {
         let mut any = false;
-        for (side, packet) in flows.iter_mut().flat_map(|flow| flow.sent(now)) {
+        let sent: Vec<_> = flows.iter_mut().flat_map(|flow| flow.sent(now)).collect();
+        // One after another, as from a link: what comes together is answered together.
+        for (side, packet) in sent {
             any = true;
             split.input(side, packet, now);
+            any |= pass_on(split, flows, now);
         }
-        for (_, packet) in leaving(split, now) {
-            any = true;
-            flows.iter_mut().for_each(|flow| flow.take(&packet, now));
-        }
+        any |= pass_on(split, flows, now);
         if any {
             continue;
         }

@@ -316,6 +316,11 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     ("[sat]\nack_every = 4", "the kernel's TCP carries"),
     ("[lan]\nack_delay = \"10ms\"", "the kernel's TCP carries"),
+    ("[leg.bulk]\nack_every = 4", "the kernel's TCP carries"),
+    (
+        "[leg.bulk]\nack_delay = \"10ms\"",
+        "the kernel's TCP carries",
+    ),
     ("[sat]\naggressive = \"yes\"", "`true` or `false`"),
     ("[sat]\ninterface = \"a b\"", "cannot name an interface"),
     (
