@@ -141,6 +141,8 @@ pub struct HandshakeTable {
     let_in: HashMap<Ends, LoopedSyn>,
     /// SYNs that were dropped and are to pass when they come again, and until when.
     passing: HashMap<Ends, (Seq, Instant)>,
+    /// Ends between which a dial was challenged, and until when SYNs between them pass.
+    challenged: HashMap<Ends, Instant>,
     /// How many of these wait for their clients, and how many have a far side.
     waiting: usize,
     unconfirmed: usize,
@@ -161,6 +163,7 @@ impl HandshakeTable {
             places: HashMap::new(),
             let_in: HashMap::new(),
             passing: HashMap::new(),
+            challenged: HashMap::new(),
             waiting: 0,
             unconfirmed: 0,
             dropped: 0,
@@ -175,6 +178,7 @@ impl HandshakeTable {
         self.places.is_empty()
             && self.let_in.is_empty()
             && self.passing.is_empty()
+            && self.challenged.is_empty()
             && self.abandoned == 0
             && self.quotas.are_empty()
     }
@@ -243,6 +247,19 @@ impl HandshakeTable {
         if self.passing.len() < REMEMBERED {
             self.passing.insert(ends, (seq, now + PASSING));
         }
+    }
+
+    /// Remembers that a dial between `ends` was challenged: all SYNs between them pass for a while, or somebody who forges them would
+    /// take the packets of the connection that stands there again and again.
+    pub(crate) fn pass_between(&mut self, ends: Ends, now: Instant) {
+        if self.challenged.len() < REMEMBERED {
+            self.challenged.insert(ends, now + PASSING);
+        }
+    }
+
+    /// Whether a dial between `ends` was challenged.
+    pub(crate) fn was_challenged(&self, ends: &Ends, now: Instant) -> bool {
+        self.challenged.get(ends).is_some_and(|until| now < *until)
     }
 
     /// Whether the limit `half_open` of all tables together leaves room for a SYN between `ends`. One prefix has at
@@ -450,6 +467,7 @@ impl HandshakeTable {
         self.abandoned -= self.abandoned.div_ceil(6);
         self.quotas.age();
         self.passing.retain(|_, (_, until)| now < *until);
+        self.challenged.retain(|_, until| now < *until);
         let mut reset = 0;
         self.let_in.retain(|ends, entry| {
             // Where the kernel dropped the SYN, the missing confirmation is no sign of a forger.

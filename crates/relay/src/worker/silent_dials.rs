@@ -5,8 +5,8 @@
 //! it has to wait as for any silent server; its later connections pass.
 //!
 //! A dial that is answered for a connection that stands already, between the same ends and unsplit, is given up after half a
-//! second: until then that connection's packets come to the dial. Nothing is remembered of it: the destination is not silent, and
-//! somebody may have forged that answer.
+//! second: until then that connection's packets come to the dial. For a minute all SYNs between these ends pass then. Others are not
+//! concerned: the destination is not silent, and somebody may have forged that answer.
 //!
 //! The same is done with SYNs that were looped and come to no listener, because the operator's rules drop or lead away what
 //! comes by `lo`. A client's SYN that has been answered meets the answer's socket when it comes again, and does not
@@ -54,7 +54,11 @@ impl Worker {
         let challenged = syn_queue.table.challenged(now);
         let silent = syn_queue.table.silent_for(PATIENCE, now);
         for index in challenged {
-            self.give_up_dial(index);
+            if let Some(ends) = self.give_up_dial(index)
+                && let Some(syn_queue) = &mut self.syn_queue
+            {
+                syn_queue.table.pass_between(ends, now);
+            }
         }
         for index in silent {
             if let Some(ends) = self.give_up_dial(index) {

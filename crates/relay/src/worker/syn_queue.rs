@@ -198,7 +198,9 @@ impl Worker {
         };
         let silence = || {
             let silence = self.shared.unanswered_dials();
-            let is_before = silence.should_pass(&syn.ends, timer::now());
+            let now = timer::now();
+            let is_before = silence.should_pass(&syn.ends, now)
+                || syn_queue.table.was_challenged(&syn.ends, now);
             is_before.then_some(&self.counters.unanswered)
         };
         if let Some(counter) = refusal.or_else(limit).or_else(share).or_else(silence) {
