@@ -241,7 +241,7 @@ pub fn set_notsent_lowat(socket: impl AsFd, size: Bytes) -> io::Result<()> {
 }
 
 /// Segments no larger than `size`, sent and asked for, TCP options included; 0: as the MTU has it. To
-/// be set before the connection is; later, see [`lower_segments`].
+/// be set before the connection is; later, see [`lower_segments()`].
 pub fn set_max_segment(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     let size = u32::try_from(size.0).unwrap_or(u32::MAX);
     set_u32(socket, libc::SOL_TCP, libc::TCP_MAXSEG, size)
