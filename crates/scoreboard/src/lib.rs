@@ -521,6 +521,16 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_of_which_the_peer_holds_what_is_left_is_in_flight() {
+        let mut board = board();
+        sack(&mut board, 850, 1000);
+        board.acknowledge(850, &mut NewlyAcked::default());
+        let latest = (Instant::from_nanos(20), 1000);
+        assert_eq!(board.judge_by_time(latest, Instant::ZERO), 0);
+        assert_eq!(board.last_out_before(latest), Some(Instant::from_nanos(8)));
+    }
+
+    #[test]
     fn three_segments_above_make_a_loss_and_the_pipe_follows() {
         let mut board = board();
         assert_eq!(board.pipe(), 10);

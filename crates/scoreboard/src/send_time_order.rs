@@ -133,10 +133,12 @@ impl Scoreboard {
             if sent.transmits == 1 && sent.is_out() {
                 return Some(sent.at);
             }
-            // A stretch that the peer holds is skipped at once; it may begin within a segment.
+            // A stretch that the peer holds is skipped at once; it may begin within a segment, which may have been
+            // acknowledged up to there since, and is in flight.
             end = match self.sacked.covering(sent.from) {
                 Some((left, _)) if sent.sacked => {
-                    self.ring.partition_point(|sent| sent.from < left)
+                    let first = self.ring.partition_point(|sent| sent.from < left);
+                    first + usize::from(!self.ring[first].sacked)
                 }
                 _ => end - 1,
             };
