@@ -30,6 +30,21 @@ impl Stream {
         self.0.next_u64()
     }
 
+    /// A number below `n`; 0 where `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.bits() % n.max(1)
+    }
+
+    /// Whether something that happens once in `n` times does.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of `choices`, of which there is at least one.
+    pub fn choose<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+
     /// The generator, for distributions of `rand_distr`.
     pub fn rng(&mut self) -> &mut ChaCha8Rng {
         &mut self.0

@@ -14,11 +14,9 @@
 
 #[path = "support/bad_path.rs"]
 mod bad_path;
-#[path = "support/dice.rs"]
-mod dice;
 
 use bad_path::BadPath;
-use bentpipe_base::{Bytes, Instant, Machine};
+use bentpipe_base::{Bytes, Instant, Machine, Stream};
 use bentpipe_driver::Driver;
 use bentpipe_host::{Config, ConnectionId, Event, Host, ListenerId, Secret};
 use bentpipe_os::need;
@@ -26,7 +24,6 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::tun::{Tun, TunConfig};
 use bentpipe_tcp::{self as tcp, State, recovery};
 use bentpipe_wire::Payload;
-use dice::Dice;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -82,11 +79,11 @@ struct Plan {
 
 impl Plan {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed, "plan");
+        let mut dice = Stream::new(seed, "plan");
         let lengths = [0, 1, 700, 20_000, 60_000, 150_000];
-        let [to_us, to_kernel] = [dice.of(&lengths), dice.of(&lengths)];
-        let by = dice.of(&[Side::Kernel, Side::Ours]);
-        let first = dice.of(&[None, Some(Side::Kernel), Some(Side::Ours)]);
+        let [to_us, to_kernel] = [dice.choose(&lengths), dice.choose(&lengths)];
+        let by = dice.choose(&[Side::Kernel, Side::Ours]);
+        let first = dice.choose(&[None, Some(Side::Kernel), Some(Side::Ours)]);
         // Who resets has heard something: so the other end has seen the connection stand.
         let received = if by == Side::Ours { to_us } else { to_kernel };
         let end = match dice.below(4) {
@@ -99,13 +96,13 @@ impl Plan {
         Self {
             seed,
             number: (seed % WORLD) as u16,
-            opens: dice.of(&[Side::Kernel, Side::Ours]),
+            opens: dice.choose(&[Side::Kernel, Side::Ours]),
             to_us,
             to_kernel,
             end,
-            gulp: dice.of(&[1_000, 10_000, 1 << 16]),
-            pauses: dice.of(&[10, 100, u64::MAX]),
-            kernel_buffer: dice.of(&[None, Some(3_000), Some(30_000)]),
+            gulp: dice.choose(&[1_000, 10_000, 1 << 16]),
+            pauses: dice.choose(&[10, 100, u64::MAX]),
+            kernel_buffer: dice.choose(&[None, Some(3_000), Some(30_000)]),
             tcp: Arc::new(config(&mut dice)),
         }
     }
@@ -132,20 +129,20 @@ impl Plan {
     }
 }
 
-fn config(dice: &mut Dice) -> tcp::Config {
-    let variant = dice.of(&["sack", "cubic", "hybla", "vegas", "newreno", "reno"]);
+fn config(dice: &mut Stream) -> tcp::Config {
+    let variant = dice.choose(&["sack", "cubic", "hybla", "vegas", "newreno", "reno"]);
     let mut config = tcp::Config::rfc().variant(variant).unwrap();
     if config.recovery.sack {
-        let name = dice.of(&["sack", "fack", "prr-rack", "rack-tlp"]);
+        let name = dice.choose(&["sack", "fack", "prr-rack", "rack-tlp"]);
         config.recovery = recovery::find(name).unwrap();
     }
-    config.mss = dice.of(&[100, 536, 1_460]);
-    config.min_rto = Duration::from_millis(dice.of(&[100, 200]));
-    config.delayed_ack = Duration::from_millis(dice.of(&[0, 40]));
+    config.mss = dice.choose(&[100, 536, 1_460]);
+    config.min_rto = Duration::from_millis(dice.choose(&[100, 200]));
+    config.delayed_ack = Duration::from_millis(dice.choose(&[0, 40]));
     config.max_rto = Duration::from_secs(3);
     config.keep_alive = Some(Duration::from_secs(1));
-    config.receive_buffer = Bytes(dice.of(&[4_000, 20_000, 1 << 20]));
-    config.send_buffer = Bytes(dice.of(&[4_000, 20_000, 1 << 20]));
+    config.receive_buffer = Bytes(dice.choose(&[4_000, 20_000, 1 << 20]));
+    config.send_buffer = Bytes(dice.choose(&[4_000, 20_000, 1 << 20]));
     config.dsack = dice.below(2) == 0;
     config.frto = dice.below(2) == 0;
     config.eifel = config.frto;
@@ -162,12 +159,12 @@ struct Ours {
     read: u64,
     closed: bool,
     rests_until: Instant,
-    dice: Dice,
+    dice: Stream,
 }
 
 impl Ours {
     fn new(plan: Plan, id: ConnectionId) -> Self {
-        let dice = Dice::new(plan.seed, "ours");
+        let dice = Stream::new(plan.seed, "ours");
         Self {
             plan,
             id,
@@ -308,7 +305,7 @@ fn reset(plan: &Plan, mut stream: TcpStream, after: u64) {
 }
 
 fn write(plan: &Plan, stream: &mut TcpStream) -> std::io::Result<()> {
-    let mut dice = Dice::new(plan.seed, "writes");
+    let mut dice = Stream::new(plan.seed, "writes");
     let mut at = 0;
     while at < plan.to_us {
         let end = (at + 1 + dice.below(20_000)).min(plan.to_us);
@@ -320,7 +317,7 @@ fn write(plan: &Plan, stream: &mut TcpStream) -> std::io::Result<()> {
 
 /// Reads to the end, or `most` bytes; returns how many.
 fn read(plan: &Plan, mut stream: &TcpStream, most: u64) -> std::io::Result<u64> {
-    let mut dice = Dice::new(plan.seed, "reads");
+    let mut dice = Stream::new(plan.seed, "reads");
     let mut room = vec![0; plan.gulp as usize];
     let mut at = 0;
     while at < most {
@@ -339,7 +336,7 @@ fn read(plan: &Plan, mut stream: &TcpStream, most: u64) -> std::io::Result<u64> 
 
 /// A host behind a bad path, and the namespace's kernel at the other end.
 fn driver(seed: u64) -> Driver<BadPath> {
-    let mut dice = Dice::new(seed, "world");
+    let mut dice = Stream::new(seed, "world");
     let tun = TunConfig {
         offloads: dice.below(2) == 0,
         ..TunConfig::default()

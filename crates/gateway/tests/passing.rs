@@ -21,16 +21,16 @@ fn a_syn_that_passed_passes_when_it_comes_again() {
     let stage = Stage::new();
     let gateway = managed(&stage);
     for ip in Ip::BOTH {
-        gateway.ask(&Request::Bypass { on: true }).unwrap();
-        it_passes_again(&stage, &gateway, ip);
+        bypass(&gateway, true);
+        it_passes_again(&stage, &gateway, ip, || bypass(&gateway, false));
     }
     // Others are split.
     exchange(&mut stage.pair(Ip::V4));
     assert_eq!(gateway.accepted(), 1);
 }
 
-/// With `bypass` on: a SYN passes, and again when that is off.
-fn it_passes_again(stage: &Stage, gateway: &Managed, ip: Ip) {
+/// A SYN passes now, and again when `split_from_now_on` has been called.
+fn it_passes_again(stage: &Stage, gateway: &Managed, ip: Ip, split_from_now_on: impl FnOnce()) {
     let answers = "table inet slow { chain c { type filter hook input priority 0; \
                    tcp flags & (syn | ack) == (syn | ack) drop; }; }";
     let apply = |rules: &'static str| move || nft::apply(rules).unwrap();
@@ -38,7 +38,7 @@ fn it_passes_again(stage: &Stage, gateway: &Managed, ip: Ip) {
     let listener = stage.listen(ip);
     let clients = stage.burst(1, listener.address());
     std::thread::sleep(Duration::from_millis(300));
-    gateway.ask(&Request::Bypass { on: false }).unwrap();
+    split_from_now_on();
     // The client's second SYN comes, and finds that new connections are split.
     std::thread::sleep(Duration::from_millis(1000));
     stage.client.run(apply("delete table inet slow")).unwrap();
@@ -50,16 +50,21 @@ fn it_passes_again(stage: &Stage, gateway: &Managed, ip: Ip) {
     assert_eq!((counters.held, counters.accepted), (0, 0), "{counters:?}");
 }
 
+/// Lets all new connections pass, or splits them again.
+fn bypass(gateway: &Managed, on: bool) {
+    gateway.ask(&Request::Bypass { on }).unwrap();
+}
+
 /// Though another host has sent more SYNs that passed than are remembered of all.
 #[test]
 fn one_host_does_not_fill_the_memory_of_syns_that_passed() {
     need!(Root, Tproxy);
     let stage = Stage::new();
     let gateway = managed(&stage);
-    gateway.ask(&Request::Bypass { on: true }).unwrap();
+    bypass(&gateway, true);
     let nobody = (Ip::V4.nobody(), 80).into();
     flood::send_of_one_host(&stage, 40_000, nobody);
-    it_passes_again(&stage, &gateway, Ip::V4);
+    it_passes_again(&stage, &gateway, Ip::V4, || bypass(&gateway, false));
 }
 
 /// So does one that a policy let pass: the policy may have another action by then.
@@ -74,29 +79,9 @@ fn a_syn_that_a_policy_let_pass_passes_when_it_comes_again() {
         *gateway.text.lock().unwrap() = format!("{QUICK}[[policy]]\naction = \"{action}\"\n");
         gateway.ask(&Request::Reload).unwrap();
     };
-    let apply = |rules: &'static str| move || nft::apply(rules).unwrap();
     for (action, ip) in [("snoop", Ip::V4), ("bypass", Ip::V4), ("bypass", Ip::V6)] {
         reload(action);
-        let answers = "table inet slow { chain c { type filter hook input priority 0; \
-                       tcp flags & (syn | ack) == (syn | ack) drop; }; }";
-        stage.client.run(apply(answers)).unwrap();
-        let listener = stage.listen(ip);
-        let clients = stage.burst(1, listener.address());
-        std::thread::sleep(Duration::from_millis(300));
-        reload("split");
-        // The client's second SYN comes.
-        std::thread::sleep(Duration::from_millis(1000));
-        stage.client.run(apply("delete table inet slow")).unwrap();
-        let server = listener.accept();
-        for client in clients {
-            exchange(&mut (client, server.try_clone().unwrap()));
-        }
-        let counters = gateway.handle.counters();
-        assert_eq!(
-            (counters.held, counters.accepted),
-            (0, 0),
-            "{action}: {counters:?}"
-        );
+        it_passes_again(&stage, &gateway, ip, || reload("split"));
     }
     exchange(&mut stage.pair(Ip::V4));
     assert_eq!(gateway.accepted(), 1, "others are split");

@@ -19,22 +19,6 @@ use std::time::Duration;
 /// More than any seed needs: a run that takes more hangs.
 const STEPS: u32 = 400_000;
 
-struct Dice(Stream);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0.bits() % n.max(1)
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
-
 /// A host.
 struct End {
     tcp: Connection,
@@ -59,7 +43,7 @@ struct Link {
 
 /// The hosts are the first and the last of the places from left to right, the splits those between.
 struct World {
-    dice: Dice,
+    dice: Stream,
     now: Instant,
     ends: [End; 2],
     splits: Vec<Split<Packet>>,
@@ -73,17 +57,18 @@ struct World {
     story: String,
 }
 
-fn host(dice: &mut Dice) -> tcp::Config {
-    let preset: fn() -> tcp::Config = dice.of(&[tcp::Config::rfc as fn() -> _, tcp::Config::linux]);
+fn host(dice: &mut Stream) -> tcp::Config {
+    let preset: fn() -> tcp::Config =
+        dice.choose(&[tcp::Config::rfc as fn() -> _, tcp::Config::linux]);
     tcp::Config {
-        mss: dice.of(&[88, 536, 1460, 9000]),
+        mss: dice.choose(&[88, 536, 1460, 9000]),
         timestamps: dice.one_in(2),
         window_scaling: dice.one_in(2),
-        sack_blocks: dice.of(&[0, 3, 4]),
+        sack_blocks: dice.choose(&[0, 3, 4]),
         nagle: dice.one_in(2),
-        receive_buffer: Bytes(dice.of(&[3_000, 70_000, 1 << 20])),
-        send_buffer: Bytes(dice.of(&[3_000, 1 << 20])),
-        delayed_ack: Duration::from_millis(dice.of(&[0, 10, 200])),
+        receive_buffer: Bytes(dice.choose(&[3_000, 70_000, 1 << 20])),
+        send_buffer: Bytes(dice.choose(&[3_000, 1 << 20])),
+        delayed_ack: Duration::from_millis(dice.choose(&[0, 10, 200])),
         max_rto: Duration::from_secs(4),
         max_retries: 1000,
         time_wait: Duration::from_secs(30),
@@ -92,14 +77,14 @@ fn host(dice: &mut Dice) -> tcp::Config {
 }
 
 /// As the carrier of a gateway has it.
-fn split(dice: &mut Dice) -> Split<Packet> {
+fn split(dice: &mut Stream) -> Split<Packet> {
     let leg = Leg {
         carrier: Carrier::Scps,
-        ack_every: dice.of(&[None, Some(8)]),
-        send_buffer: Bytes(dice.of(&[20_000, 1 << 20])),
-        receive_buffer: Bytes(dice.of(&[20_000, 1 << 20])),
+        ack_every: dice.choose(&[None, Some(8)]),
+        send_buffer: Bytes(dice.choose(&[20_000, 1 << 20])),
+        receive_buffer: Bytes(dice.choose(&[20_000, 1 << 20])),
         ..Leg::satellite(Some(Rate::from_bits_per_sec(
-            dice.of(&[200_000, 8_000_000]),
+            dice.choose(&[200_000, 8_000_000]),
         )))
     };
     let space = tcp::Config {
@@ -113,7 +98,7 @@ fn split(dice: &mut Dice) -> Split<Packet> {
     let ground_is_local = dice.one_in(2);
     let ground = tcp::Config {
         mss: if ground_is_local { 14_492 } else { 1460 },
-        delayed_ack: Duration::from_millis(dice.of(&[0, 40])),
+        delayed_ack: Duration::from_millis(dice.choose(&[0, 40])),
         receive_buffer: Bytes(512 << 10),
         send_buffer: Bytes(512 << 10),
         nagle: false,
@@ -135,9 +120,9 @@ fn split(dice: &mut Dice) -> Split<Packet> {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(Stream::new(seed, "torture.gateways"));
+        let mut dice = Stream::new(seed, "torture.gateways");
         // A pair, or the left or the right one of it alone.
-        let which = dice.of(&[[true, true], [true, true], [true, false], [false, true]]);
+        let which = dice.choose(&[[true, true], [true, true], [true, false], [false, true]]);
         let mut splits = Vec::new();
         let mut left = Vec::new();
         for (side, there) in [Side::Ground, Side::Space].into_iter().zip(which) {
@@ -146,19 +131,19 @@ impl World {
                 left.push(side);
             }
         }
-        let worst = dice.of(&[0.0, 0.02, 0.1, 0.2]);
+        let worst = dice.choose(&[0.0, 0.02, 0.1, 0.2]);
         let links = (0..=splits.len()).map(|place| {
             // The ground's links lose less.
             let space = place == usize::from(which[0]);
             Link {
                 loss: if space { worst } else { worst / 10.0 },
-                delay: if space { dice.of(&[1, 50, 300]) } else { 1 },
-                jitter: dice.of(&[0, 0, 3, 40]),
+                delay: if space { dice.choose(&[1, 50, 300]) } else { 1 },
+                jitter: dice.choose(&[0, 0, 3, 40]),
                 doubles: dice.one_in(3),
             }
         });
         let links = links.collect();
-        let (a, b) = (Seq(dice.0.bits() as u32), Seq(dice.0.bits() as u32));
+        let (a, b) = (Seq(dice.bits() as u32), Seq(dice.bits() as u32));
         let now = Instant::ZERO;
         let near = Connection::connect(Arc::new(host(&mut dice)), a, now);
         let far = Connection::listen(Arc::new(host(&mut dice)), b, now);
@@ -166,11 +151,11 @@ impl World {
             let len = dice.below(150_000);
             End {
                 tcp,
-                stream: (0..len).map(|_| dice.0.bits() as u8).collect(),
+                stream: (0..len).map(|_| dice.bits() as u8).collect(),
                 written: 0,
                 read: Vec::new(),
-                gulp: dice.of(&[500, 20_000]),
-                pause: dice.of(&[0, 0, 20]),
+                gulp: dice.choose(&[500, 20_000]),
+                pause: dice.choose(&[0, 0, 20]),
                 awake: Instant::ZERO,
                 ended: false,
             }
@@ -196,7 +181,7 @@ impl World {
             true => (self.links[place], place + 1),
             false => (self.links[place - 1], place - 1),
         };
-        if self.dice.0.uniform() < link.loss {
+        if self.dice.uniform() < link.loss {
             return;
         }
         let copies = if link.doubles && self.dice.one_in(10) {

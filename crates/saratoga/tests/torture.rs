@@ -20,27 +20,11 @@ const CHECKSUM: Checksum = Checksum::Crc32c(0x1234_5678);
 /// More than any seed needs: a run that takes more hangs.
 const STEPS: u32 = 400_000;
 
-struct Dice(Stream);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0.bits() % n.max(1)
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
-
 /// What is on the way: arrival, tie-breaker, whether it goes to the receiver, octets.
 type Flight = (Instant, u64, bool, Vec<u8>);
 
 struct World {
-    dice: Dice,
+    dice: Stream,
     now: Instant,
     content: Vec<u8>,
     stored: Vec<u8>,
@@ -68,27 +52,27 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(Stream::new(seed, "torture"));
-        let size = dice.of(&[0, 1, 999, 65_535, 65_536, 300_000]);
-        let kind = dice.of(&[Kind::File, Kind::File, Kind::Directory, Kind::Stream]);
+        let mut dice = Stream::new(seed, "torture");
+        let size = dice.choose(&[0, 1, 999, 65_535, 65_536, 300_000]);
+        let kind = dice.choose(&[Kind::File, Kind::File, Kind::Directory, Kind::Stream]);
         let content = (0..size).map(|_| dice.below(256) as u8).collect();
         let mut sending = sending(size);
         sending.metadata = metadata(size, kind);
         if kind == Kind::File && dice.one_in(2) {
             sending.metadata.checksum = CHECKSUM.later();
         }
-        sending.rate = Rate::from_bits_per_sec(dice.of(&[200_000, 8_000_000, 100_000_000]));
-        sending.payload = dice.of(&[100, 1000, 1444]);
+        sending.rate = Rate::from_bits_per_sec(dice.choose(&[200_000, 8_000_000, 100_000_000]));
+        sending.payload = dice.choose(&[100, 1000, 1444]);
         sending.silence = Duration::from_secs(300);
-        let loss = dice.of(&[0.0, 0.01, 0.1, 0.3, 0.5]);
+        let loss = dice.choose(&[0.0, 0.01, 0.1, 0.3, 0.5]);
         // Under heavy loss the equation allows a packet a minute, by design.
         if loss < 0.1 && dice.one_in(3) {
             sending.congestion = Congestion::Tfrc;
         }
         let mut receiving = receiving();
         receiving.silence = Duration::from_secs(300);
-        receiving.room = dice.of(&[60, 500, 1200]);
-        receiving.unannounced = Bytes(dice.of(&[0, 1 << 20]));
+        receiving.room = dice.choose(&[60, 500, 1200]);
+        receiving.unannounced = Bytes(dice.choose(&[0, 1 << 20]));
         if dice.one_in(4) {
             receiving.hole_end = HoleEnd::Exclusive;
         }
@@ -111,8 +95,8 @@ impl World {
             flight: Vec::new(),
             count: 0,
             loss,
-            delay: dice.of(&[0, 20, 300]),
-            jitter: dice.of(&[0, 0, 5, 100]),
+            delay: dice.choose(&[0, 20, 300]),
+            jitter: dice.choose(&[0, 0, 5, 100]),
             doubles: dice.one_in(3),
             damage: if dice.one_in(4) { 300 } else { u64::MAX },
             kills: dice.below(4),
@@ -153,7 +137,7 @@ impl World {
         }
         let copies = 1 + u64::from(self.doubles && self.dice.one_in(10));
         for _ in 0..copies {
-            if self.dice.0.uniform() < self.loss {
+            if self.dice.uniform() < self.loss {
                 continue;
             }
             let delay = self.delay + self.dice.below(self.jitter + 1);

@@ -12,22 +12,6 @@ use std::time::Duration;
 /// More than any seed needs: a run that takes more hangs.
 const STEPS: u32 = 400_000;
 
-struct Dice(Stream);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0.bits() % n.max(1)
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
-
 /// One end: its endpoint, what it writes, what it has read.
 struct End {
     tcp: Connection,
@@ -45,7 +29,7 @@ struct End {
 }
 
 struct World {
-    dice: Dice,
+    dice: Stream,
     now: Instant,
     ends: [End; 2],
     /// Arrival, tie-breaker, which end it goes to.
@@ -59,12 +43,12 @@ struct World {
     /// Virtual payloads become real ones on the way, as `--wire` does.
     wire: bool,
     /// Chance of its own, for what the path does to the ECN field and to the flags of ECN.
-    ecn: Dice,
+    ecn: Stream,
     marks: bool,
     lies: bool,
 }
 
-fn config(dice: &mut Dice, variant: usize, seed: u64) -> Config {
+fn config(dice: &mut Stream, variant: usize, seed: u64) -> Config {
     let preset = PRESETS[(seed / 7) as usize % PRESETS.len()];
     let name = VARIANTS[variant % VARIANTS.len()].name;
     let mut config = (preset.new)();
@@ -74,20 +58,20 @@ fn config(dice: &mut Dice, variant: usize, seed: u64) -> Config {
     } else if dice.one_in(4) {
         config.scps = None;
     }
-    config.ack_every = dice.of(&[1, 2, 2, 8]);
+    config.ack_every = dice.choose(&[1, 2, 2, 8]);
     if preset.name == "rfc" && dice.one_in(4) {
-        let name = dice.of(&["prr-rack", "rack-tlp"]);
+        let name = dice.choose(&["prr-rack", "rack-tlp"]);
         config.recovery = recovery::find(name).expect("it is in the registry");
         config.sack_blocks = 4;
     }
     config.dsack = dice.one_in(2);
     config.frto = dice.one_in(2);
     config.eifel = dice.one_in(2);
-    config.mss = dice.of(&[1, 2, 13, 100, 536, 1460, 9000]);
+    config.mss = dice.choose(&[1, 2, 13, 100, 536, 1460, 9000]);
     config.initial_window = 1 + dice.below(12) as u32;
     config.limited_transmit = dice.one_in(2);
-    config.delayed_ack = Duration::from_millis(dice.of(&[0, 10, 200]));
-    config.min_rto = Duration::from_millis(dice.of(&[20, 200, 1000]));
+    config.delayed_ack = Duration::from_millis(dice.choose(&[0, 10, 200]));
+    config.min_rto = Duration::from_millis(dice.choose(&[20, 200, 1000]));
     config.max_rto = Duration::from_secs(4);
     config.max_retries = 1000;
     config.sack_blocks = config.sack_blocks.min(dice.below(6) as u8);
@@ -95,29 +79,29 @@ fn config(dice: &mut Dice, variant: usize, seed: u64) -> Config {
     config.window_scaling = dice.one_in(2);
     config.nagle = dice.one_in(2);
     config.keep_alive = dice.one_in(4).then(|| Duration::from_secs(30));
-    config.receive_buffer = Bytes(dice.of(&[1, 7, 100, 1000, 70_000, 1 << 20]));
-    config.send_buffer = Bytes(dice.of(&[1, 100, 3000, 1 << 20]));
+    config.receive_buffer = Bytes(dice.choose(&[1, 7, 100, 1000, 70_000, 1 << 20]));
+    config.send_buffer = Bytes(dice.choose(&[1, 100, 3000, 1 << 20]));
     config.time_wait = Duration::from_secs(30);
     config
 }
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(Stream::new(seed, "torture"));
+        let mut dice = Stream::new(seed, "torture");
         let variant = seed as usize;
         let (mut near, mut far) = (
             config(&mut dice, variant, seed),
             config(&mut dice, variant, seed),
         );
-        let mut ecn = Dice(Stream::new(seed, "torture.ecn"));
+        let mut ecn = Stream::new(seed, "torture.ecn");
         let modes = [EcnMode::Off, EcnMode::Accept, EcnMode::Ask, EcnMode::Ask];
-        (near.ecn, far.ecn) = (ecn.of(&modes), ecn.of(&modes));
+        (near.ecn, far.ecn) = (ecn.choose(&modes), ecn.choose(&modes));
         // Every byte may take a round trip of its own.
         let slow = [&near, &far]
             .iter()
             .any(|config| config.mss < 100 || config.receive_buffer.0 < 1000);
         let most = if slow { 150 } else { 60_000 };
-        let (a, b) = (Seq(dice.0.bits() as u32), Seq(dice.0.bits() as u32));
+        let (a, b) = (Seq(dice.bits() as u32), Seq(dice.bits() as u32));
         let both = dice.one_in(5);
         let (near, far) = (Arc::new(near), Arc::new(far));
         let now = Instant::ZERO;
@@ -135,11 +119,11 @@ impl World {
                     if virtually {
                         Payload::pattern(i)
                     } else {
-                        dice.0.bits() as u8
+                        dice.bits() as u8
                     }
                 })
                 .collect();
-            let pause = dice.of(&[0, 0, 5, 3000]);
+            let pause = dice.choose(&[0, 0, 5, 3000]);
             // A slow reader of few bytes at a time would read for weeks.
             let least = if pause > 100 { most / 100 } else { 1 };
             End {
@@ -148,7 +132,7 @@ impl World {
                 written: 0,
                 virtually,
                 read: Vec::new(),
-                gulp: dice.of(&[1, 10, 1000, 100_000]).max(least) as usize,
+                gulp: dice.choose(&[1, 10, 1000, 100_000]).max(least) as usize,
                 awake: Instant::ZERO,
                 pause,
                 ended: false,
@@ -156,9 +140,9 @@ impl World {
         };
         let ends = [end(near), end(far)];
         Self {
-            loss: dice.of(&[0.0, 0.01, 0.1, 0.3]),
-            jitter: dice.of(&[0, 1, 30, 300]),
-            delay: dice.of(&[0, 5, 250]),
+            loss: dice.choose(&[0.0, 0.01, 0.1, 0.3]),
+            jitter: dice.choose(&[0, 1, 30, 300]),
+            delay: dice.choose(&[0, 5, 250]),
             doubles: dice.one_in(3),
             forges: dice.one_in(3),
             wire: dice.one_in(2),
@@ -186,7 +170,7 @@ impl World {
             self.forge(1 - from, &segment);
         }
         // Damage that the checksum finds is loss.
-        if self.dice.0.uniform() < self.loss {
+        if self.dice.uniform() < self.loss {
             return;
         }
         if self.doubles && self.dice.one_in(10) {
@@ -214,8 +198,8 @@ impl World {
         }
         let mut segment = like.clone();
         segment.seq = like.seq + (1 << 30) + self.dice.below(1 << 30) as u32;
-        segment.ack = like.ack + self.dice.0.bits() as u32;
-        segment.flags = self.dice.of(&[
+        segment.ack = like.ack + self.dice.bits() as u32;
+        segment.flags = self.dice.choose(&[
             Flags::RST,
             Flags::RST | Flags::ACK,
             Flags::SYN,
@@ -223,7 +207,7 @@ impl World {
             Flags::FIN | Flags::ACK,
             Flags::ACK | Flags::PSH,
         ]);
-        segment.window = self.dice.0.bits() as u16;
+        segment.window = self.dice.bits() as u16;
         self.deliver(to, segment);
     }
 
@@ -299,11 +283,11 @@ impl World {
             if self.marks {
                 ecn = self
                     .ecn
-                    .of(&[ecn, Ecn::Capable0, Ecn::Capable1, Ecn::Marked]);
+                    .choose(&[ecn, Ecn::Capable0, Ecn::Capable1, Ecn::Marked]);
             }
             if self.lies && self.ecn.one_in(3) {
                 let flags = [Flags::ECE, Flags::CWR, Flags::ECE | Flags::CWR];
-                segment.flags = segment.flags | self.ecn.of(&flags);
+                segment.flags = segment.flags | self.ecn.choose(&flags);
             }
             self.ends[to].tcp.receive_marked(&segment, ecn, self.now);
             self.work(to);

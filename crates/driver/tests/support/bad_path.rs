@@ -1,7 +1,6 @@
 //! A host behind a link of the emulator, and behind what doubles packets, damages them and lets them overtake each other.
 
-use crate::dice::Dice;
-use bentpipe_base::{Bytes, Instant, Machine, Probability, Rate, Silent};
+use bentpipe_base::{Bytes, Instant, Machine, Probability, Rate, Silent, Stream};
 use bentpipe_host::{Event, Host};
 use bentpipe_link::channel::PacketError;
 use bentpipe_link::queue::{Discipline, DropTail};
@@ -32,7 +31,7 @@ impl Seen {
 
 pub(crate) struct BadPath {
     host: Host,
-    dice: Dice,
+    dice: Stream,
     /// To the host, and from it.
     ways: [Direction<Packet, Silent>; 2],
     /// Packets that are held back: until when, and which way they go.
@@ -49,13 +48,13 @@ const IN: usize = 0;
 const OUT: usize = 1;
 
 impl BadPath {
-    pub(crate) fn new(host: Host, seed: u64, dice: &mut Dice, tun: &Tun) -> Self {
+    pub(crate) fn new(host: Host, seed: u64, dice: &mut Stream, tun: &Tun) -> Self {
         let file = tun.as_fd().try_clone_to_owned().unwrap();
-        let delay = Duration::from_millis(dice.of(&[0, 2, 10]));
-        let loss = Probability::new(dice.of(&[0.002, 0.01, 0.03])).unwrap();
+        let delay = Duration::from_millis(dice.choose(&[0, 2, 10]));
+        let loss = Probability::new(dice.choose(&[0.002, 0.01, 0.03])).unwrap();
         let mut way = |name: &str| {
             let settings = Settings {
-                rate: Some(Rate::from_bits_per_sec(dice.of(&[20, 100]) * 1_000_000)),
+                rate: Some(Rate::from_bits_per_sec(dice.choose(&[20, 100]) * 1_000_000)),
                 delay,
                 queue: Discipline::DropTail(DropTail::new(Limit::Packets(100))),
                 channels: vec![Box::new(PacketError::new(loss))],
@@ -66,8 +65,8 @@ impl BadPath {
         Self {
             host,
             ways: [way("in"), way("out")],
-            trouble: dice.of(&[0.002, 0.01, 0.03]),
-            dice: Dice::new(seed, "path"),
+            trouble: dice.choose(&[0.002, 0.01, 0.03]),
+            dice: Stream::new(seed, "path"),
             late: BTreeMap::new(),
             count: 0,
             seen: Seen::default(),
@@ -86,16 +85,16 @@ impl BadPath {
 
     /// A packet begins its way: it may be doubled, damaged or held back.
     fn begin(&mut self, way: usize, packet: Packet, now: Instant) {
-        if self.dice.hits(self.trouble) {
+        if self.dice.uniform() < self.trouble {
             self.seen.doubled += 1;
             self.set_out(way, packet.clone(), now);
         }
-        if self.dice.hits(self.trouble) {
+        if self.dice.uniform() < self.trouble {
             self.seen.damaged += 1;
             self.damage(way, &packet);
             return;
         }
-        if self.dice.hits(self.trouble) {
+        if self.dice.uniform() < self.trouble {
             self.seen.late += 1;
             let until = now + Duration::from_micros(100 + self.dice.below(20_000));
             self.count += 1;

@@ -27,11 +27,15 @@ pub(super) const UDP: App = App {
     report: Some(report),
 };
 
-fn prepare(site: &Site<'_>) -> io::Result<Pair> {
+/// The ports of the connection that says what is measured, and of the bytes.
+fn ports(site: &Site<'_>) -> [String; 2] {
     let port = site.address.port();
     // Flows' own ports lie below.
-    let data = port.wrapping_add(20_000).to_string();
-    let port = port.to_string();
+    [port, port.wrapping_add(20_000)].map(|port| port.to_string())
+}
+
+fn prepare(site: &Site<'_>) -> io::Result<Pair> {
+    let [port, data] = ports(site);
     let family = if site.address.is_ipv4() { "-4" } else { "-6" };
     let mut server = site.serves(found("nuttcp")?)?;
     server.args(["--nofork", family, "-r", "-s", "-P", &port, "-p", &data]);
@@ -55,10 +59,7 @@ fn prepare_udp(site: &Site<'_>) -> io::Result<Pair> {
     let datagram = site.mtu.0.saturating_sub(headers).max(1);
     let datagrams = fs::metadata(site.source())?.len().div_ceil(datagram);
     let kbps = rate.bits_per_sec() / 1000 * datagram / (datagram + headers);
-    let port = site.address.port();
-    // Flows' own ports lie below.
-    let data = port.wrapping_add(20_000).to_string();
-    let port = port.to_string();
+    let [port, data] = ports(site);
     let mut server = site.serves(found("nuttcp")?)?;
     server.args(["-S", "--nofork", "-1", family, "-P", &port]);
     let mut client = site.asks(found("nuttcp")?)?;
