@@ -5,7 +5,8 @@ let plots = [];
 const hidden = new Set();
 const names = distinct(data.figures.flatMap((figure) => figure.lines.map((line) => line.label)));
 const colour = (name) => style(`--c-${names.indexOf(name) % 8}`);
-const dash = (name) => (names.indexOf(name) >= 8 ? [6, 4] : undefined);
+const DASHES = [undefined, [6, 4], [2, 3]];
+const dash = (name) => DASHES[Math.min(Math.floor(names.indexOf(name) / 8), 2)];
 
 /** All lines over one x axis, as uPlot wants them: where a line has no point there is a gap to span.
  * A line with a band has three series: itself and its two edges. */

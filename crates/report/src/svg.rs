@@ -5,7 +5,7 @@ use crate::wrapped;
 use bentpipe_study::Line;
 use std::fmt::Write;
 
-/// Colours that differ in lightness too; after the last they begin again, dashed.
+/// Colours that differ in lightness too; after the last they begin again, dashed, and then dotted.
 const COLOURS: [&str; 8] = [
     "#1d4fd1", "#c8452f", "#2c8a3d", "#a0449a", "#a67c00", "#1690b8", "#7b848e", "#16202b",
 ];
@@ -81,7 +81,8 @@ pub fn svg(figure: &Drawn<'_>) -> String {
 fn stroke(at: usize) -> String {
     let dash = match at / COLOURS.len() {
         0 => "",
-        _ => " stroke-dasharray=\"6 4\"",
+        1 => " stroke-dasharray=\"6 4\"",
+        _ => " stroke-dasharray=\"2 3\"",
     };
     format!(
         "stroke=\"{}\" stroke-width=\"1.8\" fill=\"none\"{dash}",
