@@ -5,7 +5,8 @@
 //! lost: what a SNACK names, at once; what SACK says by the rule of RFC 6675;
 //!       a retransmission of which nothing was heard for an embargo of 5/4 SRTT; behind the first missing segment,
 //!       where no SACK tells what arrived, two of them; from the sixth transmission on twice as long each time; half of all that while
-//!       there is nothing new to send, so that what is lost of a transfer's end goes twice a round trip
+//!       there is nothing new to send, and a quarter once the FIN was sent, so that what is lost of a transfer's end goes three
+//!       times a round trip
 //! ```
 //!
 //! A segment is sent again by itself when its embargo ends, because the peer may never name a hole twice, but only if
@@ -45,8 +46,14 @@ pub(super) struct Snack {
 impl Snack {
     fn embargo(tx: &RecoveryContext<'_>) -> Embargo {
         let whole = tx.srtt().map_or(BLIND, |srtt| srtt + srtt / 4);
-        let nothing_new = tx.next() == tx.end();
-        Embargo(if nothing_new { whole / 2 } else { whole }.max(LEAST))
+        let part = if tx.has_sent_fin() {
+            4
+        } else if tx.next() == tx.end() {
+            2
+        } else {
+            1
+        };
+        Embargo((whole / part).max(LEAST))
     }
 
     /// The embargo of segments behind the first missing one: only SACK tells whether they arrived.

@@ -41,6 +41,12 @@ impl RecoveryContext<'_> {
         self.0.end()
     }
 
+    /// Whether all there will ever be to send was sent once, the FIN too.
+    pub(crate) fn has_sent_fin(&self) -> bool {
+        let tx = &*self.0;
+        tx.fin && tx.next == tx.end()
+    }
+
     /// Payload of a full segment, in bytes.
     #[inline]
     pub(crate) fn mss(&self) -> u32 {
