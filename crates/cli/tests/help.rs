@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-const COMMANDS: [&[&str]; 23] = [
+const COMMANDS: [&[&str]; 25] = [
     &[],
     &["gateway"],
     &["gateway", "run"],
@@ -15,6 +15,8 @@ const COMMANDS: [&[&str]; 23] = [
     &["lab", "clean"],
     &["sim"],
     &["sim", "run"],
+    &["study", "run"],
+    &["study", "merge"],
     &["bench"],
     &["bench", "gateway"],
     &["bench", "saratoga"],

@@ -1,8 +1,9 @@
 //! `bentpipe study run` and `bentpipe list`, as their users see them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const TEXT: &str = r#"name = "small"
@@ -196,6 +197,73 @@ fn a_quick_run_judges_statements_and_draws_figures() {
         page.contains("All 50 do."),
         "the reason stands in the report"
     );
+}
+
+/// Every file below `folder`, by its path there.
+fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.strip_prefix(folder).unwrap().to_owned();
+        match path.is_dir() {
+            true => files.extend(
+                content(&path)
+                    .into_iter()
+                    .map(|(inner, text)| (name.join(inner), text)),
+            ),
+            false => drop(files.insert(name, fs::read(path).unwrap())),
+        }
+    }
+    files
+}
+
+/// What jobs of an array run apart is, once merged, the folder of one run, report and all.
+#[test]
+fn shards_are_merged_into_the_folder_of_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("small.toml"), TEXT).unwrap();
+    let run = |line: &str| bentpipe(folder, &line.split(' ').collect::<Vec<_>>());
+    let said = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+    let whole = said(&run("study run small.toml --out whole"));
+    let nothing = refused(&run("study merge small.toml --out merged"));
+    assert!(nothing.contains("no shards in merged-shards"), "{nothing}");
+    let wrong = run("study run small.toml --out merged --shard 4/3");
+    let words = String::from_utf8(wrong.stderr).unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(words.contains("`K/N`, its number from 1 to N"), "{words}");
+    for shard in ["1/3", "3/3"] {
+        let output = run(&format!(
+            "study run small.toml --out merged --shard {shard}"
+        ));
+        assert!(output.status.success(), "{output:?}");
+        let said = said(&output);
+        assert!(
+            said.starts_with(&format!("shard {shard}: 4 points, 4 of them run now")),
+            "{said}"
+        );
+    }
+    let lost = run("study merge small.toml --out merged");
+    assert_eq!(lost.status.code(), Some(1));
+    let words = String::from_utf8(lost.stderr).unwrap();
+    assert!(words.contains("4 of 12 points are missing"), "{words}");
+    assert!(words.contains("shard 2/3 lacks 4"), "{words}");
+    assert!(
+        run("study run small.toml --out elsewhere --shard 2/3")
+            .status
+            .success()
+    );
+    let by_name = "study merge small.toml --out merged elsewhere-shards/2-of-3";
+    let merged = said(&run(by_name));
+    let tables = |text: &str| text.split("12 points").next().unwrap().to_owned();
+    assert_eq!(tables(&merged), tables(&whole));
+    assert!(merged.contains("Table 1. Segments (3 seeds)"), "{merged}");
+    let [whole, merged] = ["whole", "merged"].map(|name| content(&folder.join(name)));
+    assert_eq!(
+        merged.keys().collect::<Vec<_>>(),
+        whole.keys().collect::<Vec<_>>()
+    );
+    assert!(merged == whole, "the same bytes");
 }
 
 #[test]

@@ -7,9 +7,12 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
+/// The folder of captures in a results folder.
+pub(crate) const CAPTURES: &str = "captures";
+
 /// Where the captures of the point `scenario` go in the results folder `out`: under the name that its line in `points.jsonl` has.
 pub fn capture_folder(out: &Path, scenario: &Scenario) -> PathBuf {
-    out.join("captures").join(Key::of(scenario).to_string())
+    out.join(CAPTURES).join(Key::of(scenario).to_string())
 }
 
 /// An observer that writes a capture of each end of each link to `LINK-NODE.pcapng` in `folder`, made if it is not there.

@@ -1,6 +1,6 @@
 use bentpipe_config::Problems;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// A study could not be read, run or written. What is finished is kept in the results folder.
@@ -84,7 +84,22 @@ pub enum StudyError {
         /// Points that stand in the folder.
         kept: u64,
     },
-    /// A point could not be run.
+    /// Points could not be run; the others are finished.
+    #[error(
+        "{failed} of {total} points failed, the first is {first}; {} names them all. The others are kept: the same command \
+         tries those that failed again", .file.display()
+    )]
+    Failed {
+        /// How many failed.
+        failed: u64,
+        /// In all.
+        total: u64,
+        /// The labels of the first, and what went wrong.
+        first: String,
+        /// Has a line for each.
+        file: PathBuf,
+    },
+    /// A point could not be run whose course a figure shows.
     #[error("point {labels}: {why}")]
     Point {
         /// The label of its value on each axis.
@@ -92,6 +107,46 @@ pub enum StudyError {
         /// What went wrong.
         why: String,
     },
+    /// The folder of a shard is not of this study, or of another version.
+    #[error("{} holds points of {what}: give the folders of this study's shards", .path.display())]
+    ForeignShard {
+        /// The folder.
+        path: PathBuf,
+        /// Whose results they are.
+        what: String,
+    },
+    /// A folder that should be that of a shard has no results.
+    #[error("{} holds no results of a study: give the folders that `study run --shard` wrote", .0.display())]
+    NoShard(PathBuf),
+    /// A shard's folder could not be read.
+    #[error("cannot read the shard's results {} ({source})", .path.display())]
+    ReadShard {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Points are in no folder of a shard.
+    #[error(
+        "{points} of {total} points are missing, the others are kept in {}: {whose}{}", .path.display(), why(.reasons)
+    )]
+    Lost {
+        /// How many are missing.
+        points: u64,
+        /// In all.
+        total: u64,
+        /// Which shards lack them, and what to do.
+        whose: String,
+        /// A file that says why points of a shard failed.
+        reasons: Option<PathBuf>,
+        /// Where those are kept that are there.
+        path: PathBuf,
+    },
+    /// What should be the row of a point is none.
+    #[error(
+        "`{0}` is not the key of a point: the row comes from something else than this version of bentpipe"
+    )]
+    Row(String),
     /// Someone asked to stop.
     #[error("interrupted after {done} of {total} points, which are kept: the same command goes on")]
     Interrupted {
@@ -100,4 +155,9 @@ pub enum StudyError {
         /// In all.
         total: u64,
     },
+}
+
+fn why(reasons: &Option<PathBuf>) -> String {
+    let file = reasons.as_deref().map(Path::display);
+    file.map_or_else(String::new, |file| format!("; {file} says why some failed"))
 }

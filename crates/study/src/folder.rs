@@ -8,7 +8,9 @@
 //! would not know where their lines begin.
 
 use crate::StudyError;
+use crate::capture::CAPTURES;
 use crate::row::{Key, Row};
+use crate::shard::Shard;
 use bentpipe_base::read_whole;
 use bentpipe_scenario::Study;
 use rustix::fs::{FlockOperation, flock};
@@ -21,6 +23,8 @@ use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
 const POINTS: &str = "points.jsonl";
+/// Has a line for each point that could not be run; there is none in a finished folder.
+const FAILED: &str = "failed.jsonl";
 /// Most lines are shorter, in bytes: so much is read at a time.
 const LINE: usize = 1024;
 
@@ -31,33 +35,41 @@ pub(crate) struct Folder {
     length: u64,
     /// Where the lines of finished points begin, by their keys.
     finished: BTreeMap<Key, u64>,
+    /// The lines of points that failed, once there is one.
+    failed: Option<File>,
     /// The folder itself, locked.
     _lock: File,
 }
 
+/// What came from the folder of a shard beside its points.
+pub(crate) struct Absorbed {
+    /// Which shard it is; `None` of the folder of a run of all points.
+    pub(crate) shard: Option<Shard>,
+    /// The file that names the points that failed there.
+    pub(crate) failures: Option<PathBuf>,
+}
+
 impl Folder {
-    /// Opens or makes the folder for the results of `study`.
-    pub(crate) fn open(path: &Path, study: &Study, fresh: bool) -> Result<Self, StudyError> {
+    /// Opens or makes the folder for the results of `study`, or of one `shard` of it.
+    pub(crate) fn open(
+        path: &Path,
+        study: &Study,
+        fresh: bool,
+        shard: Option<Shard>,
+    ) -> Result<Self, StudyError> {
         let failed = |source| StudyError::Write {
             path: path.to_owned(),
             source,
             kept: 0,
         };
         fs::create_dir_all(path).map_err(failed)?;
-        let lock = File::open(path).map_err(failed)?;
-        // File systems that lock no folder do without.
-        if let Err(Errno::WOULDBLOCK) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        let Some(lock) = locked(path).map_err(failed)? else {
             return Err(StudyError::Busy(path.to_owned()));
-        }
+        };
         has_room(path, fresh)?;
         if fresh {
             for name in [POINTS, MANIFEST] {
-                match fs::remove_file(path.join(name)) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(failed(error));
-                    }
-                    _ => {}
-                }
+                remove(&path.join(name)).map_err(failed)?;
             }
         }
         let file = path.join(POINTS);
@@ -66,8 +78,12 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (0, BTreeMap::new()),
             Err(error) => return Err(failed(error)),
         };
-        is_ours(path, study, finished.len())?;
-        let manifest = manifest(study);
+        if !finished.is_empty() {
+            is_ours(path, study, Some(finished.len()))?;
+        }
+        // Points that failed are run again.
+        remove(&path.join(FAILED)).map_err(failed)?;
+        let manifest = manifest(study, shard);
         replace(&path.join(MANIFEST), |file| {
             file.write_all(manifest.as_bytes())
         })
@@ -84,7 +100,45 @@ impl Folder {
             points,
             length,
             finished,
+            failed: None,
             _lock: lock,
+        })
+    }
+
+    /// Takes in the finished points, and their captures, of another folder of `study`, which is only read.
+    pub(crate) fn absorb(&mut self, other: &Path, study: &Study) -> Result<Absorbed, StudyError> {
+        let file = other.join(POINTS);
+        let unread = |source| StudyError::ReadShard {
+            path: other.to_owned(),
+            source,
+        };
+        if !other.join(MANIFEST).is_file() {
+            return Err(StudyError::NoShard(other.to_owned()));
+        }
+        let Some(_lock) = locked(other).map_err(unread)? else {
+            return Err(StudyError::Busy(other.to_owned()));
+        };
+        let mut points = BufReader::new(File::open(&file).map_err(unread)?);
+        let manifest = is_ours(other, study, None)?;
+        let mut line = Vec::new();
+        while points.read_until(b'\n', &mut line).map_err(unread)? > 0 && line.ends_with(b"\n") {
+            let key = key(&line).filter(|key| !self.finished.contains_key(key));
+            if let Some(key) = key {
+                self.write(key, &line)?;
+            }
+            line.clear();
+        }
+        let captures = self.path.join(CAPTURES);
+        copy_missing(&other.join(CAPTURES), &captures).map_err(|source| StudyError::Write {
+            path: captures,
+            source,
+            kept: self.finished.len() as u64,
+        })?;
+        let shard = manifest["shard"].as_str();
+        let failures = Some(other.join(FAILED)).filter(|file| file.is_file());
+        Ok(Absorbed {
+            shard: shard.and_then(|text| text.parse().ok()),
+            failures,
         })
     }
 
@@ -96,29 +150,44 @@ impl Folder {
 
     /// Appends `row`, that of the point `key`.
     pub(crate) fn append(&mut self, key: Key, row: &Row) -> Result<(), StudyError> {
-        let written = serde_json::to_vec(row)
-            .map_err(io::Error::from)
-            .and_then(|mut line| {
-                line.push(b'\n');
-                self.points.write_all(&line).map(|()| line.len() as u64)
-            });
-        match written {
-            Ok(length) => {
-                self.finished.insert(key, self.length);
-                self.length += length;
-                Ok(())
-            }
-            Err(source) => {
-                // A torn line is cut off at once where possible; otherwise the next start does it.
-                let _ = self.points.set_len(self.length);
-                Err(self.failed(source))
-            }
+        let line = json_line(row).map_err(|source| self.failed_at(POINTS, source))?;
+        self.write(key, &line)
+    }
+
+    /// Appends `line`, that of the point `key`.
+    fn write(&mut self, key: Key, line: &[u8]) -> Result<(), StudyError> {
+        if let Err(source) = self.points.write_all(line) {
+            // A torn line is cut off at once where possible; otherwise the next start does it.
+            let _ = self.points.set_len(self.length);
+            return Err(self.failed_at(POINTS, source));
         }
+        self.finished.insert(key, self.length);
+        self.length += line.len() as u64;
+        Ok(())
+    }
+
+    /// The file that names the points that failed.
+    pub(crate) fn failures(&self) -> PathBuf {
+        self.path.join(FAILED)
+    }
+
+    /// Appends that the point of these labels failed, and why.
+    pub(crate) fn fail(&mut self, labels: &[String], why: &str) -> Result<(), StudyError> {
+        let written = json_line(&json!({ "labels": labels, "why": why })).and_then(|line| {
+            let mut file = match self.failed.take() {
+                Some(file) => file,
+                None => File::create(self.failures())?,
+            };
+            file.write_all(&line)?;
+            Ok(file)
+        });
+        self.failed = Some(written.map_err(|source| self.failed_at(FAILED, source))?);
+        Ok(())
     }
 
     /// Rewrites the file: the points of `order`, then those of other values by their keys.
-    pub(crate) fn finish(mut self, order: &[Key]) -> Result<(), StudyError> {
-        let own = order.iter().filter_map(|key| self.finished.remove(key));
+    pub(crate) fn finish(mut self, order: impl Iterator<Item = Key>) -> Result<(), StudyError> {
+        let own = order.filter_map(|key| self.finished.remove(&key));
         let mut places: Vec<u64> = own.collect();
         places.extend(std::mem::take(&mut self.finished).into_values());
         let path = self.path.join(POINTS);
@@ -133,13 +202,64 @@ impl Folder {
         copied.map_err(|source| StudyError::Write { path, source, kept })
     }
 
-    fn failed(&self, source: io::Error) -> StudyError {
+    fn failed_at(&self, name: &str, source: io::Error) -> StudyError {
         StudyError::Write {
-            path: self.path.join(POINTS),
+            path: self.path.join(name),
             source,
             kept: self.finished.len() as u64,
         }
     }
+}
+
+/// The folder `path`, locked; `None` where another holds it. File systems that lock no folder do without.
+fn locked(path: &Path) -> io::Result<Option<File>> {
+    let folder = File::open(path)?;
+    let held = flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
+    Ok((!held).then_some(folder))
+}
+
+/// Removes a file that need not be there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Copies the folders in `from` that `to` does not have, with the files in them; nothing where there is no `from`.
+fn copy_missing(from: &Path, to: &Path) -> io::Result<()> {
+    let folders = match fs::read_dir(from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        folders => folders?,
+    };
+    for folder in folders {
+        let folder = folder?;
+        let target = to.join(folder.file_name());
+        if target.exists() {
+            continue;
+        }
+        // A copy that breaks off is not taken for a whole one.
+        let beside = target.with_extension("new");
+        fs::create_dir_all(&beside)?;
+        for file in fs::read_dir(folder.path())? {
+            let file = file?;
+            fs::copy(file.path(), beside.join(file.file_name()))?;
+        }
+        fs::rename(beside, target)?;
+    }
+    Ok(())
+}
+
+fn json_line(value: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// The key of the point whose row `line` is; `None` if it is no row.
+fn key(line: &[u8]) -> Option<Key> {
+    let row = serde_json::from_slice::<Row>(line).ok()?;
+    Key::parse(&row.point)
 }
 
 /// The line of `points` that begins at `place`, its end included.
@@ -156,8 +276,7 @@ fn whole_lines(points: File) -> io::Result<(u64, BTreeMap<Key, u64>)> {
     let (mut length, mut finished) = (0, BTreeMap::new());
     let mut line = Vec::new();
     while points.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
-        let row = serde_json::from_slice::<Row>(&line).ok();
-        if let Some(key) = row.and_then(|row| Key::parse(&row.point)) {
+        if let Some(key) = key(&line) {
             finished.insert(key, length);
         }
         length += line.len() as u64;
@@ -185,16 +304,19 @@ fn has_room(path: &Path, fresh: bool) -> Result<(), StudyError> {
     }
 }
 
-/// Whether the folder is free, or holds results of this study by this version.
-fn is_ours(path: &Path, study: &Study, points: usize) -> Result<(), StudyError> {
-    let foreign = |what: String| StudyError::Foreign {
-        path: path.to_owned(),
-        what,
-        points,
+/// The manifest of a folder with results of this study by this version; `points`: how many there are, where that is known.
+fn is_ours(path: &Path, study: &Study, points: Option<usize>) -> Result<Value, StudyError> {
+    let foreign = |what: String| match points {
+        Some(points) => StudyError::Foreign {
+            path: path.to_owned(),
+            what,
+            points,
+        },
+        None => StudyError::ForeignShard {
+            path: path.to_owned(),
+            what,
+        },
     };
-    if points == 0 {
-        return Ok(());
-    }
     let there: Value = fs::read_to_string(path.join(MANIFEST))
         .and_then(|text| Ok(serde_json::from_str(&text)?))
         .map_err(|e| {
@@ -214,15 +336,15 @@ fn is_ours(path: &Path, study: &Study, points: usize) -> Result<(), StudyError> 
         let name = field("study");
         return Err(foreign(format!("another scenario than this (`{name}`)")));
     }
-    Ok(())
+    Ok(there)
 }
 
-fn manifest(study: &Study) -> String {
+fn manifest(study: &Study, shard: Option<Shard>) -> String {
     let axes = study.axes().iter().map(|axis| {
         let labels: Vec<String> = axis.labels().take(1000).collect();
         json!({ "name": axis.name(), "values": axis.len(), "labels": labels })
     });
-    let manifest = json!({
+    let mut manifest = json!({
         "bentpipe": env!("CARGO_PKG_VERSION"),
         "study": study.base().name,
         "engine": study.engine().name(),
@@ -232,6 +354,9 @@ fn manifest(study: &Study) -> String {
         "axes": axes.collect::<Vec<_>>(),
         "settings": study.base().to_toml(),
     });
+    if let Some(shard) = shard {
+        manifest["shard"] = json!(shard.to_string());
+    }
     format!("{manifest:#}\n")
 }
 

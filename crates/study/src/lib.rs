@@ -3,7 +3,7 @@
 //!
 //! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run()`] measures each one by a
 //! function it is given (for the simulator: [`simulate`]) and appends a line to the results folder;
-//! what stands there already is not run again. In memory it keeps the measures that the study names
+//! what stands there already is not run again; [`merge`] makes one folder of those of [`Shard`]s. In memory it keeps the measures that the study names
 //! ([`Samples`]) and no more. [`cells()`] lays them out as tables, beside the paper's values and those of
 //! a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts a paper's statements to the
 //! test.
@@ -15,16 +15,20 @@ mod agree;
 mod beside;
 mod capture;
 mod cells;
+mod collector;
 mod error;
 mod figure;
 mod folder;
 mod gaps;
 mod load;
 mod measure;
+mod merge;
 mod points;
 mod row;
 mod run;
 mod samples;
+mod session;
+mod shard;
 mod sizes;
 mod statement;
 mod trace;
@@ -36,11 +40,14 @@ pub use cells::{Cell, cells};
 pub use error::StudyError;
 pub use figure::{Line, lines};
 pub use gaps::{Gap, gaps};
-pub use load::{Loaded, load, read_profiles};
+pub use load::{Loaded, Names, load, parse, read_profiles};
 pub use measure::{measures, simulate, simulate_captured};
+pub use merge::merge;
 pub use row::{Measures, Row};
 pub use run::{Options, Progress, Results, run};
 pub use samples::{Samples, single};
+pub use session::Session;
+pub use shard::{ParseShardError, Shard};
 pub use sizes::{distribution, share_within, sizes};
 pub use statement::{Judged, judge};
 pub use trace::{Trace, first_point, time_sequence};

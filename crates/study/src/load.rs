@@ -38,16 +38,7 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
             path: file.clone(),
             source,
         })?;
-    let names = known_names();
-    let known = Known {
-        variants: &names.variants,
-        controls: &names.controls,
-        // The lab knows them, and says so.
-        apps: &[],
-        measures: &names.measures,
-        renamed: RENAMED,
-    };
-    let mut study = Study::parse(&file.display().to_string(), &text, known)?;
+    let mut study = parse(&file.display().to_string(), &text)?;
     read_profiles(&mut study, &file)?;
     let stem = file.file_stem().unwrap_or(OsStr::new("scenario"));
     let prefix = match stem.to_string_lossy() {
@@ -72,6 +63,15 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
     })
 }
 
+/// Reads a study, with the names of all registries; `file` is the name of the text in messages. Profiles that it names, and
+/// what stands beside its file, are not read.
+///
+/// # Errors
+/// Every mistake in it.
+pub fn parse(file: &str, text: &str) -> Result<Study, StudyError> {
+    Ok(Study::parse(file, text, Names::all().known())?)
+}
+
 /// Reads the profiles of cross traffic that `study` names, from beside its `file`.
 ///
 /// # Errors
@@ -92,27 +92,42 @@ pub fn read_profiles(study: &mut Study, file: &Path) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// The names that a study may use.
-struct Names {
+/// The names that scenarios and studies may use: those of all registries.
+#[derive(Clone, Debug)]
+pub struct Names {
     variants: Vec<&'static str>,
     controls: Vec<&'static str>,
     measures: Vec<KnownMeasure<'static>>,
 }
 
-/// The names of all registries.
-fn known_names() -> Names {
-    Names {
-        variants: bentpipe_tcp::VARIANTS
-            .iter()
-            .map(|pair| pair.name)
-            .collect(),
-        // One file runs on either engine: those that we bring to the kernel are known by their names there too.
-        controls: bentpipe_cc::REGISTRY
-            .iter()
-            .flat_map(|control| [Some(control.name), control.kernel])
-            .flatten()
-            .collect(),
-        measures: MEASURES.iter().map(known_measure).collect(),
+impl Names {
+    /// Those that there are.
+    pub fn all() -> Self {
+        Self {
+            variants: bentpipe_tcp::VARIANTS
+                .iter()
+                .map(|pair| pair.name)
+                .collect(),
+            // One file runs on either engine: those that we bring to the kernel are known by their names there too.
+            controls: bentpipe_cc::REGISTRY
+                .iter()
+                .flat_map(|control| [Some(control.name), control.kernel])
+                .flatten()
+                .collect(),
+            measures: MEASURES.iter().map(known_measure).collect(),
+        }
+    }
+
+    /// As the reader of scenarios takes them.
+    pub fn known(&self) -> Known<'_> {
+        Known {
+            variants: &self.variants,
+            controls: &self.controls,
+            // The lab knows them, and says so.
+            apps: &[],
+            measures: &self.measures,
+            renamed: RENAMED,
+        }
     }
 }
 

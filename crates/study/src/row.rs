@@ -21,6 +21,16 @@ pub struct Row {
     pub measures: Measures,
 }
 
+impl Row {
+    pub(crate) fn new(key: Key, labels: Vec<String>, measures: Measures) -> Self {
+        Self {
+            point: key.to_string(),
+            labels,
+            measures,
+        }
+    }
+}
+
 /// Stands for a scenario: the first 64 bits of the SHA-256 of its complete text, the profile of its
 /// traffic included. Written as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

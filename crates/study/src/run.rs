@@ -1,10 +1,11 @@
 //! Running the points of a study on all cores.
 
 use crate::StudyError;
-use crate::folder::Folder;
+use crate::collector::Collector;
 use crate::row::{Key, Measures, Row};
-use crate::samples::{Samples, single};
-use bentpipe_scenario::study::{Expander, Point};
+use crate::samples::Samples;
+use crate::shard::Shard;
+use bentpipe_scenario::study::Expander;
 use bentpipe_scenario::{Scenario, Study};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +17,8 @@ use std::thread;
 pub struct Options<'a> {
     /// The results folder.
     pub out: &'a Path,
+    /// The part of the points that is run; `None`: all of them.
+    pub shard: Option<Shard>,
     /// How many points are run at a time, at least 1.
     pub threads: usize,
     /// Whether results that are there are replaced.
@@ -33,14 +36,16 @@ pub struct Progress {
     pub done: u64,
     /// Points among these that earlier runs finished.
     pub resumed: u64,
-    /// Points of the study.
+    /// Points that could not be run.
+    pub failed: u64,
+    /// Points of the study, or of its shard.
     pub total: u64,
 }
 
 /// What a run brings. Rows are in the folder, in the order of the points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Results {
-    /// What tables, figures and statements are made of.
+    /// What tables, figures and statements are made of; empty of a shard.
     pub samples: Samples,
     /// How many points there are.
     pub points: u64,
@@ -48,35 +53,38 @@ pub struct Results {
     pub resumed: u64,
 }
 
-/// Measures every point of `study` that is not finished yet; runs share nothing.
+/// Measures every point of `study` that is not finished yet, or those of one shard; runs share nothing. A point that cannot
+/// be run does not stop the others.
 ///
 /// # Errors
-/// Whatever ends it early; what is finished is in the folder.
+/// Whatever ends it early, or points that could not be run; what is finished is in the folder.
 pub fn run(
     study: &Study,
     options: &Options<'_>,
     measure: &(dyn Fn(&Scenario) -> Result<Measures, String> + Sync),
 ) -> Result<Results, StudyError> {
-    let points = study.len();
-    let too_many = |_| StudyError::TooMany { points };
-    let samples = Samples::new(study).map_err(too_many)?;
-    let mut order = Vec::new();
-    order.try_reserve_exact(points as usize).map_err(too_many)?;
-    order.resize(points as usize, Key::default());
-    let folder = Folder::open(options.out, study, options.fresh)?;
+    let collector = Collector::open(study, options)?;
+    visit(study, options, Some(measure), collector)?.finish()
+}
+
+/// How a point is measured.
+type Measure<'a> = &'a (dyn Fn(&Scenario) -> Result<Measures, String> + Sync);
+
+/// Has `collector` take in all points: from the folder, or measured. Without `measure` it is told which are not there.
+pub(crate) fn visit(
+    study: &Study,
+    options: &Options<'_>,
+    measure: Option<Measure<'_>>,
+    collector: Collector,
+) -> Result<Collector, StudyError> {
     let pool = WorkerPool {
         study,
         options,
         measure,
-        single: single(study),
         next: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         shared: Mutex::new(Shared {
-            folder,
-            order,
-            samples,
-            done: 0,
-            resumed: 0,
+            collector,
             error: None,
         }),
     };
@@ -85,40 +93,15 @@ pub fn run(
             scope.spawn(|| pool.work());
         }
     });
-    let Shared {
-        folder,
-        order,
-        samples,
-        done,
-        resumed,
-        error,
-    } = pool
-        .shared
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    if let Some(error) = error {
-        return Err(error);
-    }
-    if done < points {
-        return Err(StudyError::Interrupted {
-            done,
-            total: points,
-        });
-    }
-    folder.finish(&order)?;
-    Ok(Results {
-        samples,
-        points,
-        resumed,
-    })
+    let shared = pool.shared.into_inner();
+    let Shared { collector, error } = shared.unwrap_or_else(PoisonError::into_inner);
+    error.map_or(Ok(collector), Err)
 }
 
 struct WorkerPool<'a> {
     study: &'a Study,
     options: &'a Options<'a>,
-    measure: &'a (dyn Fn(&Scenario) -> Result<Measures, String> + Sync),
-    /// Measures that a finished point must have been asked for.
-    single: Vec<String>,
+    measure: Option<Measure<'a>>,
     /// How many points have been taken.
     next: AtomicU64,
     stop: AtomicBool,
@@ -126,14 +109,7 @@ struct WorkerPool<'a> {
 }
 
 struct Shared {
-    folder: Folder,
-    /// The keys of finished points, by their numbers.
-    order: Vec<Key>,
-    samples: Samples,
-    /// How many points are finished.
-    done: u64,
-    /// How many of them an earlier run had finished.
-    resumed: u64,
+    collector: Collector,
     /// The first.
     error: Option<StudyError>,
 }
@@ -141,17 +117,17 @@ struct Shared {
 impl WorkerPool<'_> {
     fn work(&self) {
         let expander = self.study.expander();
-        let total = self.study.len();
-        let step = stride(total);
+        let order = VisitingOrder::new(self.study.len());
+        let shard = self.options.shard.unwrap_or(Shard::WHOLE);
         loop {
             let stop =
                 self.stop.load(Ordering::Relaxed) || self.options.cancel.load(Ordering::Relaxed);
             let taken = self.next.fetch_add(1, Ordering::Relaxed);
-            if stop || taken >= total {
+            if stop || taken >= shard.len(self.study.len()) {
                 return;
             }
-            let index = (u128::from(taken) * u128::from(step) % u128::from(total)) as u64;
-            if let Err(error) = self.one(&expander, index) {
+            let place = shard.place(taken);
+            if let Err(error) = self.one(&expander, place, order.index(place)) {
                 self.stop.store(true, Ordering::Relaxed);
                 self.shared().error.get_or_insert(error);
                 return;
@@ -159,50 +135,27 @@ impl WorkerPool<'_> {
         }
     }
 
-    fn one(&self, expander: &Expander<'_>, index: u64) -> Result<(), StudyError> {
-        let Point {
-            labels, scenario, ..
-        } = expander.point(index)?;
-        let key = Key::of(&scenario);
-        // A point that was finished before the study named this flow or link is run again.
-        let asked = |row: &Row| {
-            self.single
-                .iter()
-                .all(|name| row.measures.contains_key(name))
-        };
-        let found = self.shared().folder.row(key).filter(asked);
-        let resumed = found.is_some();
-        let measures = match found {
-            Some(row) => row.measures,
-            None => match (self.measure)(&scenario) {
-                Ok(measures) => measures,
+    /// The point number `index`, which stands at `place` of the order.
+    fn one(&self, expander: &Expander<'_>, place: u64, index: u64) -> Result<(), StudyError> {
+        let point = expander.point(index)?;
+        let key = Key::of(&point.scenario);
+        if !self.shared().collector.resume(index, key) {
+            let Some(measure) = self.measure else {
+                self.shared().collector.miss(place);
+                return Ok(());
+            };
+            let measured = measure(&point.scenario);
+            match measured {
+                Ok(measures) => {
+                    let row = Row::new(key, point.labels, measures);
+                    self.shared().collector.add(index, key, &row)?;
+                }
                 // A point that takes long may have been given up for that.
                 Err(_) if self.options.cancel.load(Ordering::Relaxed) => return Ok(()),
-                Err(why) => {
-                    let labels = labels.join(", ");
-                    return Err(StudyError::Point { labels, why });
-                }
-            },
-        };
-        let mut shared = self.shared();
-        shared.samples.put(index, &measures);
-        if !resumed {
-            let row = Row {
-                point: key.to_string(),
-                labels,
-                measures,
-            };
-            shared.folder.append(key, &row)?;
+                Err(why) => self.shared().collector.fail(&point.labels, &why)?,
+            }
         }
-        shared.order[index as usize] = key;
-        shared.done += 1;
-        shared.resumed += u64::from(resumed);
-        let progress = Progress {
-            done: shared.done,
-            resumed: shared.resumed,
-            total: self.study.len(),
-        };
-        drop(shared);
+        let progress = self.shared().collector.progress();
         (self.options.progress)(progress);
         Ok(())
     }
@@ -212,13 +165,26 @@ impl WorkerPool<'_> {
     }
 }
 
-/// The step by which points are visited: each once, and neighbours far apart. Points of one corner of the study take
-/// similar times, so a mixed order makes the estimate of the remaining time good from the start. The step is coprime to
-/// `total` and near its golden section.
-fn stride(total: u64) -> u64 {
-    let wanted = (total as f64 * 0.618) as u64;
-    let coprime = |step: &u64| gcd(*step, total) == 1;
-    (wanted.max(1)..=total.max(1)).find(coprime).unwrap_or(1)
+/// The order in which points are visited: each once, and neighbours far apart. Points of one corner of the study take
+/// similar times, so a mixed order makes the estimate of the remaining time good from the start, and shards alike.
+pub(crate) struct VisitingOrder {
+    total: u64,
+    /// Coprime to `total`, and near its golden section.
+    step: u64,
+}
+
+impl VisitingOrder {
+    pub(crate) fn new(total: u64) -> Self {
+        let wanted = (total as f64 * 0.618) as u64;
+        let coprime = |step: &u64| gcd(*step, total) == 1;
+        let step = (wanted.max(1)..=total.max(1)).find(coprime).unwrap_or(1);
+        Self { total, step }
+    }
+
+    /// The number of the point at `place`, which is less than the total.
+    pub(crate) fn index(&self, place: u64) -> u64 {
+        (u128::from(place) * u128::from(self.step) % u128::from(self.total)) as u64
+    }
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -230,10 +196,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stride_visits_every_point_once() {
+    fn every_point_is_visited_once() {
         for total in 1..200 {
-            let step = stride(total);
-            let mut seen: Vec<u64> = (0..total).map(|taken| taken * step % total).collect();
+            let order = VisitingOrder::new(total);
+            let mut seen: Vec<u64> = (0..total).map(|place| order.index(place)).collect();
             seen.sort_unstable();
             assert_eq!(seen, (0..total).collect::<Vec<_>>(), "{total}");
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, TryReserveError};
 
 /// The values of each measure that a study's tables, figures and statements name, by the number of the
 /// point. It takes eight bytes a point and measure, and nothing else that grows with the points.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples {
     /// NaN where the point has none.
     columns: BTreeMap<String, Vec<f64>>,

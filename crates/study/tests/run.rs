@@ -56,6 +56,7 @@ fn closed(scenario: &Scenario) -> Result<Measures, String> {
 fn options<'a>(out: &'a Path, cancel: &'a AtomicBool, threads: usize) -> Options<'a> {
     Options {
         out,
+        shard: None,
         threads,
         fresh: false,
         cancel,
@@ -390,17 +391,30 @@ fn what_cannot_be_written_is_said() {
 }
 
 #[test]
-fn a_point_that_cannot_be_run_is_named_and_the_others_are_kept() {
+fn a_point_that_cannot_be_run_is_named_and_does_not_stop_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let cancel = AtomicBool::new(false);
     let picky = |scenario: &Scenario| match scenario.seed {
         5 => Err("no such thing".to_owned()),
         _ => closed(scenario),
     };
-    let error = run(&study(TEXT), &options(folder.path(), &cancel, 1), &picky).unwrap_err();
-    assert!(error.to_string().ends_with(", 5: no such thing"), "{error}");
-    let kept = lines(&points(folder.path()));
-    assert!(kept > 0 && kept < 21, "{kept}");
+    let error = run(&study(TEXT), &options(folder.path(), &cancel, 2), &picky).unwrap_err();
+    let said = error.to_string();
+    assert!(said.starts_with("3 of 21 points failed"), "{said}");
+    assert!(said.contains("s, 5: no such thing"), "{said}");
+    assert_eq!(lines(&points(folder.path())), 18);
+    let failed = fs::read_to_string(folder.path().join("failed.jsonl")).unwrap();
+    for delay in ["1ms", "2ms", "4ms"] {
+        let line = format!("{{\"labels\":[\"{delay}\",\"5\"],\"why\":\"no such thing\"}}\n");
+        assert!(failed.contains(&line), "{failed}");
+    }
+    // Once they succeed, nothing tells of it.
+    let again = patient(&study(TEXT), &options(folder.path(), &cancel, 2), &closed);
+    assert_eq!((again.points, again.resumed), (21, 18));
+    let whole_folder = folder.path().join("whole");
+    whole(&whole_folder, 1);
+    assert_eq!(points(folder.path()), points(&whole_folder));
+    assert!(!folder.path().join("failed.jsonl").exists());
 }
 
 /// Measures as many as the simulator's, of which the study names one; of numbers that are not exact.

@@ -16,9 +16,9 @@ use bentpipe_report::svg;
 use bentpipe_scenario::study::{Engine, Figure, FigureKind, SMALL_SHARE};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_study::{
-    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, StudyError, capture_folder,
-    cells, distribution, gaps, judge, lines, load, share_within, simulate, simulate_captured,
-    single, sizes, time_sequence,
+    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, Shard, StudyError,
+    capture_folder, cells, distribution, gaps, judge, lines, load, share_within, simulate,
+    simulate_captured, single, sizes, time_sequence,
 };
 use clap::Subcommand;
 use progress::Bar;
@@ -42,16 +42,26 @@ Examples:
 
 Points run in the simulator or, where the file or --engine says so, on the kernel's TCP in the lab,
 in wall time and as root. Ctrl-C keeps what is finished; the same command goes on from there. Every
-value of an axis is in the study's file; docs/studies.md says what it may hold.")]
+value of an axis is in the study's file; docs/studies.md says what it may hold. With --shard jobs of
+an array share the points out; `study merge` puts their folders together (docs/clusters.md).")]
     Run(Run),
+    /// Put the folders of all shards of the study at PATH together, and print its tables
+    #[command(after_help = "\
+Examples:
+  bentpipe study merge papers/sing-soh-2005
+  bentpipe study merge papers/sing-soh-2005 --seeds 100 --out all node1/3-of-16 node2/4-of-16
+
+The folder ends with the same bytes as that of a run of all points. Give the --seeds, --quick and
+--engine that the shards had. Shards that are not there, or not finished, are named.")]
+    Merge(Merge),
 }
 
-/// Options of `study run`.
+/// Which points of which study, and where their results are kept.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Run {
+struct Sweep {
     /// A study's folder, or its TOML file
     path: PathBuf,
-    /// Run with seeds 1 to N [default: the study's]
+    /// Seeds 1 to N [default: the study's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// Fewer values, where the study names some for this
@@ -60,9 +70,24 @@ pub(crate) struct Run {
     /// Run the points on this engine [default: the study's, or else the simulator]
     #[arg(long, value_name = "ENGINE", value_parser = engine)]
     engine: Option<Engine>,
-    /// Folder for the results [default: results/FOLDER/FILE, of the lab results/FOLDER/FILE-lab]
+    /// Folder for the results [default: results/FOLDER/FILE, of the lab results/FOLDER/FILE-lab]; those of
+    /// shards are in DIR-shards
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Points that are run at a time [default: the processors; in the lab 1]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Run more than a million points
+    #[arg(long)]
+    yes: bool,
+    /// Replace the results that are there
+    #[arg(long)]
+    fresh: bool,
+}
+
+/// What is made of the points.
+#[derive(Debug, clap::Args)]
+struct Output {
     /// Write the cells of all tables, and the statements, to FILE; `-`: to stdout, in place of them
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -73,17 +98,32 @@ pub(crate) struct Run {
     /// results' folder; in the lab not where a figure shows the course of single runs]
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Points that are run at a time [default: the processors; in the lab 1]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
-    /// Run more than a million points
-    #[arg(long)]
-    yes: bool,
-    /// Replace the results that are there
-    #[arg(long)]
-    fresh: bool,
+}
+
+/// Options of `study run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    sweep: Sweep,
+    /// Run part K of N of the points alone, such as 3/16; print no tables
+    #[arg(long, value_name = "K/N", conflicts_with_all = ["json", "csv", "report"])]
+    shard: Option<Shard>,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     lateness: Lateness,
+}
+
+/// Options of `study merge`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Merge {
+    #[command(flatten)]
+    sweep: Sweep,
+    /// Folders of shards [default: all in DIR-shards, DIR that of the results]
+    #[arg(value_name = "SHARD")]
+    shards: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn engine(name: &str) -> Result<Engine, String> {
@@ -93,12 +133,48 @@ fn engine(name: &str) -> Result<Engine, String> {
 
 /// Does what `command` says.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
-    let Command::Run(args) = command;
-    let mut loaded = load(&args.path).map_err(blame)?;
-    choose(&mut loaded, args)?;
     let began = Instant::now();
-    let out = folder(&loaded, args);
-    let results = measured(&loaded, args, &out)?;
+    match command {
+        Command::Run(args) => {
+            let loaded = chosen(&args.sweep)?;
+            let out = folder(&loaded, &args.sweep);
+            match args.shard {
+                None => {
+                    let results = measured(&loaded, args, &out)?;
+                    finished(&loaded, &results, &out, &args.output, began)
+                }
+                Some(shard) => {
+                    let out = shards(&out).join(shard.folder());
+                    let Results {
+                        points, resumed, ..
+                    } = measured(&loaded, args, &out)?;
+                    terminal::print(&format!(
+                        "shard {shard}: {points} points, {} of them run now, {:.1} s; results: {}",
+                        points - resumed,
+                        began.elapsed().as_secs_f64(),
+                        out.display()
+                    ))
+                    .or_run()
+                }
+            }
+        }
+        Command::Merge(args) => {
+            let loaded = chosen(&args.sweep)?;
+            let out = folder(&loaded, &args.sweep);
+            let results = merged(&loaded, args, &out)?;
+            finished(&loaded, &results, &out, &args.output, began)
+        }
+    }
+}
+
+/// Prints and writes what is made of all points, whose results are in `out`.
+fn finished(
+    loaded: &Loaded,
+    results: &Results,
+    out: &Path,
+    output: &Output,
+    began: Instant,
+) -> Result<(), Failure> {
     let made = Made {
         cells: cells(&loaded.study, &results.samples, &loaded.beside),
         statements: judge(
@@ -108,21 +184,21 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             small_share(&loaded.study),
         ),
     };
-    print(&loaded, &results, &made, began.elapsed(), args)?;
+    print(loaded, results, &made, began.elapsed(), output)?;
     let gaps = output::gaps(&loaded.study, &gaps(&loaded.study, &results.samples));
     if !gaps.is_empty() {
         terminal::say(&gaps);
     }
-    if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
+    if let Some(path) = { output.json.as_deref() }.filter(|path| *path != Path::new("-")) {
         write(path, &output::json(&made.cells, &made.statements).or_run()?).or_run()?;
     }
-    if let Some(path) = &args.csv {
+    if let Some(path) = &output.csv {
         write(path, &output::csv(&made.cells)).or_run()?;
     }
-    match &args.report {
-        Some(folder) => report(&loaded, &results, &made, (&out, folder)),
+    match &output.report {
+        Some(folder) => report(loaded, results, &made, (out, folder)),
         None if loaded.study.engine() == Engine::Lab && has_courses(&loaded.study) => Ok(()),
-        None => report(&loaded, &results, &made, (&out, &out.join("report"))),
+        None => report(loaded, results, &made, (out, &out.join("report"))),
     }
 }
 
@@ -132,8 +208,9 @@ struct Made {
     statements: Vec<Judged>,
 }
 
-/// Seeds and values as the options say; a size that cannot be meant is refused.
-fn choose(loaded: &mut Loaded, args: &Run) -> Result<(), Failure> {
+/// The study with seeds and values as the options say; a size that cannot be meant is refused.
+fn chosen(args: &Sweep) -> Result<Loaded, Failure> {
+    let mut loaded = load(&args.path).map_err(blame)?;
     let study = &mut loaded.study;
     if let Some(engine) = args.engine {
         study.set_engine(engine);
@@ -161,17 +238,65 @@ fn choose(loaded: &mut Loaded, args: &Run) -> Result<(), Failure> {
         );
         return Err(Failure::Usage(anyhow!(why)));
     }
-    Ok(())
+    Ok(loaded)
 }
 
 /// Where the results are kept.
-fn folder(loaded: &Loaded, args: &Run) -> PathBuf {
+fn folder(loaded: &Loaded, args: &Sweep) -> PathBuf {
     args.out.clone().unwrap_or_else(|| {
         let mut name = loaded.name.clone().into_os_string();
         let lab = loaded.study.engine() == Engine::Lab;
         name.push(if lab { "-lab" } else { "" });
         Path::new("results").join(name)
     })
+}
+
+/// Beside the folder of results those of its shards, which are not part of it.
+fn shards(out: &Path) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push("-shards");
+    PathBuf::from(name)
+}
+
+fn merged(loaded: &Loaded, args: &Merge, out: &Path) -> Result<Results, Failure> {
+    let folders = match &args.shards[..] {
+        [] => below(&shards(out)),
+        named => named.to_vec(),
+    };
+    if folders.is_empty() {
+        let why = anyhow!(
+            "there are no shards in {}: run them by `bentpipe study run PATH --shard K/N`, or name their folders",
+            shards(out).display()
+        );
+        return Err(Failure::Usage(why));
+    }
+    let flag = Stop::on_signals().or_usage()?.flag();
+    let bar = Bar::new(loaded.study.len());
+    let options = Options {
+        out,
+        shard: None,
+        threads: args
+            .sweep
+            .threads
+            .map_or_else(processors, NonZeroUsize::get),
+        fresh: args.sweep.fresh,
+        cancel: &flag,
+        progress: &|progress| bar.show(progress),
+    };
+    let results = bentpipe_study::merge(&loaded.study, &options, &folders);
+    bar.finish();
+    results.map_err(blame)
+}
+
+/// The folders in `path`, by name; none where it is not there.
+fn below(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let folders = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir());
+    let mut folders: Vec<PathBuf> = folders.collect();
+    folders.sort_unstable();
+    folders
 }
 
 fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure> {
@@ -183,13 +308,17 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
     }
     let most = || if lab { 1 } else { processors() };
     let flag = stop.flag();
-    let bar = Bar::new(study.len());
+    let bar = Bar::new(
+        args.shard
+            .map_or(study.len(), |shard| shard.len(study.len())),
+    );
     let warnings = Warnings::default();
     let single = single(study);
     let options = Options {
         out,
-        threads: args.threads.map_or_else(most, NonZeroUsize::get),
-        fresh: args.fresh,
+        shard: args.shard,
+        threads: args.sweep.threads.map_or_else(most, NonZeroUsize::get),
+        fresh: args.sweep.fresh,
         cancel: &flag,
         progress: &|progress| bar.show(progress),
     };
@@ -243,9 +372,9 @@ fn print(
     results: &Results,
     made: &Made,
     took: Duration,
-    args: &Run,
+    output: &Output,
 ) -> Result<(), Failure> {
-    if args.json.as_deref() == Some(Path::new("-")) {
+    if output.json.as_deref() == Some(Path::new("-")) {
         return terminal::print(&output::json(&made.cells, &made.statements).or_run()?).or_run();
     }
     for spec in loaded.study.tables() {
@@ -362,7 +491,11 @@ fn blame(error: StudyError) -> Failure {
             terminal::say(&error.to_string());
             Failure::Interrupted
         }
-        StudyError::Write { .. } | StudyError::Point { .. } => Failure::Run(error.into()),
+        StudyError::Write { .. }
+        | StudyError::Point { .. }
+        | StudyError::Failed { .. }
+        | StudyError::Lost { .. }
+        | StudyError::Row(_) => Failure::Run(error.into()),
         StudyError::Read { .. }
         | StudyError::Values { .. }
         | StudyError::Profile { .. }
@@ -370,6 +503,9 @@ fn blame(error: StudyError) -> Failure {
         | StudyError::TooMany { .. }
         | StudyError::Busy(_)
         | StudyError::Taken(_)
-        | StudyError::Foreign { .. } => Failure::Usage(error.into()),
+        | StudyError::Foreign { .. }
+        | StudyError::ForeignShard { .. }
+        | StudyError::NoShard(_)
+        | StudyError::ReadShard { .. } => Failure::Usage(error.into()),
     }
 }

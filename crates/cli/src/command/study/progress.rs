@@ -42,10 +42,12 @@ impl Bar {
         let Progress {
             done,
             resumed,
+            failed,
             total,
         } = progress;
+        let over = done + failed;
         if let Some(bar) = &self.bar {
-            bar.set_position(done);
+            bar.set_position(over);
             return;
         }
         // If another thread holds the lock, it writes the line.
@@ -54,8 +56,14 @@ impl Bar {
         };
         if said.elapsed() >= PAUSE {
             *said = Instant::now();
-            let left = left(self.began.elapsed(), done - resumed, total - done);
-            terminal::say(&format!("[{done}/{total} points, about {left} s left]"));
+            let left = left(self.began.elapsed(), over - resumed, total - over);
+            let lost = match failed {
+                0 => String::new(),
+                some => format!(", {some} of them failed"),
+            };
+            terminal::say(&format!(
+                "[{over}/{total} points{lost}, about {left} s left]"
+            ));
         }
     }
 
