@@ -300,7 +300,8 @@ fn points_that_others_measure_make_the_folder_of_one_run() {
         serde_json::from_slice(&serde_json::to_vec(&Row::of(point, measures)).unwrap()).unwrap()
     };
     let mut session = open();
-    for index in session.unfinished()[3..].to_vec() {
+    let rest: Vec<u64> = session.unfinished()[3..].into();
+    for index in rest {
         session.add(index, &row(index)).unwrap();
     }
     let first = session.unfinished()[0];
