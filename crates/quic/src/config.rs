@@ -1,0 +1,289 @@
+//! How an endpoint is set up, and what the stack is told of it.
+
+use crate::clock::{Base, Calendar};
+use crate::congestion::{CongestionControl, Maker};
+use crate::keys::{self, Identity, PublicKey};
+use crate::path::{Path, TooManyGaps};
+use crate::tokens::UsedTokens;
+use bentpipe_base::{Bytes, Stream};
+use core::time::Duration;
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::{
+    ClientConfig, ConnectionId, ConnectionIdGenerator, EndpointConfig, IdleTimeout,
+    MtuDiscoveryConfig, RandomConnectionIdGenerator, ServerConfig, TransportConfig,
+    ValidationTokenConfig, VarInt,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use thiserror::Error;
+
+/// Bytes of an own connection id.
+const CID_LENGTH: usize = 8;
+/// Streams of one way that a peer may have open: HTTP/3 wants three, and others try out what is unknown.
+const ONE_WAY_STREAMS: u32 = 8;
+/// Tokens that validate an address at once the next time, sent on each connection.
+const TOKENS: u32 = 1;
+/// How long they are good.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// The part of the round-trip time that the stack is told to begin with: it first repeats a packet after three times that.
+const FIRST_PROBE_PART: u32 = 3;
+
+/// How an endpoint is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The path of its connections.
+    pub path: Path,
+    /// Their congestion control.
+    pub control: CongestionControl,
+    /// Whose endpoint it is.
+    pub identity: Identity,
+    /// Whom it trusts.
+    pub peers: Vec<PublicKey>,
+    /// What it admits.
+    pub limits: Limits,
+    /// A connection of which nothing is heard for so long is lost.
+    pub idle_timeout: Duration,
+    /// So often something is sent, lest that happen; `None`: never, as where the peer does it.
+    pub keep_alive: Option<Duration>,
+    /// Packets of later ones that arrived after which one is lost. More where the path reorders.
+    pub packet_threshold: u32,
+    /// Datagrams of one length that may leave together, at least 1.
+    pub segments: usize,
+    /// All that is drawn by chance, keys excepted, follows from it; `None`: the system's randomness, as it must be where there
+    /// is a network.
+    pub seed: Option<u64>,
+    /// The time of day at [`Instant::ZERO`](bentpipe_base::Instant::ZERO), since 1970.
+    pub time_of_day: Duration,
+    /// The stack's instant at [`Instant::ZERO`](bentpipe_base::Instant::ZERO).
+    pub base: std::time::Instant,
+}
+
+/// What an endpoint admits, so that its memory is bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Connections at once whose handshake is not through, beyond which addresses are validated first, which costs a round
+    /// trip; twice as many are never admitted.
+    pub half_open: usize,
+    /// Streams of both ways that a peer may have open on a connection.
+    pub streams: u32,
+    /// Bytes that a connection holds each way: received and not read, or sent and not acknowledged. At least a stream's
+    /// window; where it is not many times that, streams that are not read keep others waiting.
+    pub memory: Bytes,
+}
+
+impl Default for Limits {
+    /// 256 connections, 32 of them half open, 4,096 streams and 64 MB for each.
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            half_open: 32,
+            streams: 4096,
+            memory: Bytes(64_000_000),
+        }
+    }
+}
+
+/// What is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum ConfigError {
+    /// Nobody is trusted.
+    #[error("no peer's key is given: nobody could connect")]
+    NoPeers,
+    /// The path is faster than the stack is reliable on it.
+    #[error(transparent)]
+    Gaps(#[from] TooManyGaps),
+    /// The bound of memory does not hold one stream's window.
+    #[error(
+        "{memory} for a connection is less than the window of one stream on this path, {window}: allow more"
+    )]
+    Memory {
+        /// What was given.
+        memory: Bytes,
+        /// What is needed at least.
+        window: Bytes,
+    },
+    /// TLS refuses keys or versions.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(String),
+}
+
+/// What the stack is made from.
+pub(crate) struct Parts {
+    pub(crate) endpoint: Arc<EndpointConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client: ClientConfig,
+    pub(crate) calendar: Calendar,
+}
+
+impl Config {
+    /// A configuration for `path`, of a side that connects: it keeps the connection alive.
+    pub fn new(
+        path: Path,
+        control: CongestionControl,
+        identity: Identity,
+        peers: Vec<PublicKey>,
+        base: std::time::Instant,
+    ) -> Self {
+        Self {
+            path,
+            control,
+            identity,
+            peers,
+            limits: Limits::default(),
+            idle_timeout: Duration::from_secs(30),
+            keep_alive: Some(Duration::from_secs(10)),
+            packet_threshold: 3,
+            segments: 1,
+            seed: None,
+            time_of_day: Duration::ZERO,
+            base,
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.peers.is_empty() {
+            return Err(ConfigError::NoPeers);
+        }
+        self.path.check()?;
+        let window = self.path.stream_window();
+        if self.limits.memory < window {
+            let memory = self.limits.memory;
+            return Err(ConfigError::Memory { memory, window });
+        }
+        Ok(())
+    }
+
+    /// What the stack is made from.
+    pub(crate) fn parts(&self) -> Result<Parts, ConfigError> {
+        self.check()?;
+        let calendar = Calendar::new(self.time_of_day);
+        let tls = |reason: rustls::Error| ConfigError::Tls(reason.to_string());
+        let suite = |reason: quinn_proto::crypto::rustls::NoInitialCipherSuite| {
+            ConfigError::Tls(reason.to_string())
+        };
+        let server = keys::server(&self.identity, &self.peers, &calendar).map_err(tls)?;
+        let client = keys::client(&self.identity, &self.peers, &calendar).map_err(tls)?;
+        let server = QuicServerConfig::try_from(server).map_err(suite)?;
+        let client = QuicClientConfig::try_from(client).map_err(suite)?;
+        let transport = Arc::new(self.transport());
+        Ok(Parts {
+            endpoint: Arc::new(self.endpoint()),
+            server: Arc::new(self.server(server, Arc::clone(&transport), &calendar)),
+            client: self.client(client, transport),
+            calendar,
+        })
+    }
+
+    fn transport(&self) -> TransportConfig {
+        let payload = self.path.datagram_payload();
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(payload);
+        let idle = VarInt::try_from(self.idle_timeout.as_millis().min(1 << 60) as u64);
+        let mut transport = TransportConfig::default();
+        transport
+            .max_concurrent_bidi_streams(self.limits.streams.into())
+            .max_concurrent_uni_streams(ONE_WAY_STREAMS.into())
+            .max_idle_timeout(idle.ok().map(IdleTimeout::from))
+            .keep_alive_interval(self.keep_alive)
+            .stream_receive_window(varint(self.path.stream_window()))
+            .receive_window(varint(self.limits.memory))
+            .send_window(self.limits.memory.0)
+            .packet_threshold(self.packet_threshold)
+            .initial_rtt(self.path.round_trip / FIRST_PROBE_PART)
+            .initial_mtu(payload)
+            .mtu_discovery_config(Some(discovery))
+            .datagram_receive_buffer_size(None)
+            .congestion_controller_factory(Arc::new(Maker {
+                control: self.control.clone(),
+                path: self.path.clone(),
+                base: Base(self.base),
+                made: Arc::default(),
+            }));
+        transport
+    }
+
+    fn endpoint(&self) -> EndpointConfig {
+        // The same after a restart, so that peers of the process before learn at once that their connections are gone.
+        let reset_key = self.identity.derived("stateless reset");
+        let reset_key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &reset_key);
+        let mut config = EndpointConfig::new(Arc::new(reset_key));
+        match self.seed {
+            Some(seed) => {
+                let mut bytes = [0; 32];
+                fill(&mut Stream::new(seed, "quic"), &mut bytes);
+                config.rng_seed(Some(bytes));
+                config.cid_generator(move || Box::new(SeededIds(Stream::new(seed, "quic.ids"))));
+            }
+            None => {
+                config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(CID_LENGTH)));
+            }
+        }
+        config
+    }
+
+    fn server(
+        &self,
+        crypto: QuicServerConfig,
+        transport: Arc<TransportConfig>,
+        calendar: &Calendar,
+    ) -> ServerConfig {
+        let key = self.identity.derived("address validation");
+        let key = ring::hkdf::Salt::new(ring::hkdf::HKDF_SHA256, &[]).extract(&key);
+        let mut tokens = ValidationTokenConfig::default();
+        tokens
+            .lifetime(TOKEN_LIFETIME)
+            .log(Arc::new(UsedTokens::default()))
+            .sent(TOKENS);
+        let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(key));
+        config
+            .transport_config(transport)
+            .validation_token_config(tokens)
+            .time_source(Arc::new(calendar.clone()))
+            .max_incoming(self.limits.half_open.max(1));
+        config
+    }
+
+    fn client(&self, crypto: QuicClientConfig, transport: Arc<TransportConfig>) -> ClientConfig {
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(transport);
+        if let Some(seed) = self.seed {
+            let ids = Mutex::new(SeededIds(Stream::new(seed, "quic.first ids")));
+            config.initial_dst_cid_provider(Arc::new(move || {
+                // Nothing panics midway, so what is poisoned is as good as any.
+                let mut ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
+                ids.generate_cid()
+            }));
+        }
+        config
+    }
+}
+
+fn varint(bytes: Bytes) -> VarInt {
+    VarInt::from_u64(bytes.0).unwrap_or(VarInt::MAX)
+}
+
+fn fill(stream: &mut Stream, out: &mut [u8]) {
+    for chunk in out.chunks_mut(8) {
+        chunk.copy_from_slice(&stream.bits().to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Connection ids that follow from a seed.
+struct SeededIds(Stream);
+
+impl ConnectionIdGenerator for SeededIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut bytes = [0; CID_LENGTH];
+        fill(&mut self.0, &mut bytes);
+        ConnectionId::new(&bytes)
+    }
+
+    fn cid_len(&self) -> usize {
+        CID_LENGTH
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}

@@ -1,0 +1,217 @@
+//! One connection of an endpoint: the stack's, paced by a bucket of ours.
+
+use crate::bucket::Bucket;
+use crate::clock::Base;
+use crate::stack::{Closed, Code, Datagram, End, Read, StreamId};
+use bentpipe_base::{Bytes, Instant, Rate};
+use bytes::{Bytes as Chunk, BytesMut};
+use core::time::Duration;
+use quinn_proto::{ConnectionHandle, Dir, ReadError, VarInt, WriteError};
+use std::collections::BTreeMap;
+
+/// Most of what datagrams that leave together may hold: what the kernel takes at once is a little more.
+const SEGMENTED_MAX: usize = 60_000;
+/// Streams go before others that have sent more, in two steps: what has sent less than this has the first priority.
+const URGENT: [u64; 2] = [256 << 10, 2 << 20];
+
+/// What an operator may want to know of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionStats {
+    /// Smoothed round-trip time.
+    pub srtt: Duration,
+    /// Smallest round-trip time.
+    pub min_rtt: Duration,
+    /// The congestion window.
+    pub window: Bytes,
+    /// The rate that it is paced at, on the wire.
+    pub pace: Option<Rate>,
+    /// UDP datagrams sent.
+    pub sent: u64,
+    /// UDP datagrams received.
+    pub received: u64,
+    /// Packets found lost.
+    pub lost: u64,
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    pub(crate) handle: ConnectionHandle,
+    pub(crate) stack: quinn_proto::Connection,
+    /// Waits to be asked for datagrams.
+    pub(crate) queued: bool,
+    /// Its handshake is through.
+    pub(crate) connected: bool,
+    /// Its entry among the endpoint's timers.
+    pub(crate) timer: Option<Instant>,
+    bucket: Bucket,
+    /// The bucket had no tokens until then.
+    paced: Option<Instant>,
+    /// What headers of IP and UDP and the link add to a datagram.
+    overhead: Bytes,
+    /// Bytes written to each stream that can still be written to.
+    written: BTreeMap<StreamId, u64>,
+}
+
+/// How urgent a stream is that has sent so much.
+fn urgency(written: u64) -> i32 {
+    URGENT.iter().filter(|&&step| written < step).count() as i32
+}
+
+fn code(code: Code) -> VarInt {
+    VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
+}
+
+impl Connection {
+    pub(crate) fn new(
+        handle: ConnectionHandle,
+        stack: quinn_proto::Connection,
+        overhead: Bytes,
+    ) -> Self {
+        Self {
+            handle,
+            stack,
+            queued: false,
+            connected: false,
+            timer: None,
+            bucket: Bucket::new(),
+            paced: None,
+            overhead,
+            written: BTreeMap::new(),
+        }
+    }
+
+    /// The next datagram, or up to `segments` of one length, as far as the bucket allows.
+    pub(crate) fn transmit(
+        &mut self,
+        base: Base,
+        segments: usize,
+        now: Instant,
+    ) -> Option<Datagram> {
+        self.paced = None;
+        let mtu = u64::from(self.stack.current_mtu());
+        let rate = self.pace();
+        let full = Bytes(mtu) + self.overhead;
+        let allowed = rate.map_or(segments, |rate| self.bucket.allows(full, rate, now));
+        if allowed == 0 {
+            self.paced = Some(self.bucket.deadline());
+            return None;
+        }
+        let most = segments.min(SEGMENTED_MAX / mtu as usize).max(1);
+        let mut data = Vec::new();
+        let sent =
+            { &mut self.stack }.poll_transmit(base.to_std(now), allowed.min(most), &mut data)?;
+        data.truncate(sent.size);
+        if let Some(rate) = rate {
+            let count = data
+                .len()
+                .div_ceil(sent.segment_size.unwrap_or(data.len()).max(1));
+            let size = Bytes(data.len() as u64) + self.overhead * count as u64;
+            self.bucket.take(size, rate, now);
+        }
+        Some(Datagram {
+            peer: sent.destination,
+            local: sent.src_ip,
+            data: BytesMut::from(Chunk::from(data)),
+            segment: sent.segment_size,
+        })
+    }
+
+    fn pace(&self) -> Option<Rate> {
+        let pace = self.stack.congestion_state().metrics().pacing_rate;
+        pace.map(|bits| Rate::from_bits_per_sec(bits.max(8)))
+    }
+
+    /// When it wants to be asked or told the time.
+    pub(crate) fn deadline(&mut self, base: Base) -> Option<Instant> {
+        let stack = self.stack.poll_timeout().map(|at| base.to_ours(at));
+        match (stack, self.paced) {
+            (Some(stack), Some(paced)) => Some(stack.min(paced)),
+            (stack, paced) => stack.or(paced),
+        }
+    }
+
+    /// The stack's id of a stream that this side may write to (`outward`), or read from.
+    fn id(&self, stream: StreamId, outward: bool) -> Result<quinn_proto::StreamId, Closed> {
+        let id = VarInt::from_u64(stream.0).map_err(|_| Closed)?;
+        let id = quinn_proto::StreamId::from(id);
+        let ours = id.initiator() == self.stack.side();
+        if id.dir() == Dir::Bi || ours == outward {
+            Ok(id)
+        } else {
+            Err(Closed)
+        }
+    }
+
+    pub(crate) fn write(&mut self, stream: StreamId, data: &mut Chunk) -> Result<usize, Closed> {
+        let id = self.id(stream, true)?;
+        let written = self.written.entry(stream).or_default();
+        let mut side = self.stack.send_stream(id);
+        if { &mut side }.set_priority(urgency(*written)).is_err() {
+            self.written.remove(&stream);
+            return Err(Closed);
+        }
+        // The stack takes a whole chunk off the slice without shortening what it was given.
+        let before = data.len();
+        match side.write_chunks(core::slice::from_mut(data)) {
+            Ok(taken) => {
+                if taken.chunks == 1 {
+                    *data = Chunk::new();
+                }
+                debug_assert_eq!(data.len(), before - taken.bytes);
+                *written += taken.bytes as u64;
+                Ok(taken.bytes)
+            }
+            Err(WriteError::Blocked) => Ok(0),
+            Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
+                self.written.remove(&stream);
+                Err(Closed)
+            }
+        }
+    }
+
+    pub(crate) fn read(&mut self, stream: StreamId, most: usize) -> Result<Read, Closed> {
+        let id = self.id(stream, false)?;
+        let mut side = self.stack.recv_stream(id);
+        let mut chunks = side.read(true).map_err(|_| Closed)?;
+        let read = match chunks.next(most) {
+            Ok(Some(chunk)) => Read::Data(chunk.bytes),
+            Ok(None) => Read::Finished,
+            Err(ReadError::Blocked) => Read::Blocked,
+            Err(ReadError::Reset(code)) => Read::Reset(Code(code.into_inner())),
+        };
+        // What it tells of, credit to send, leaves at the end of the turn in any case.
+        let _ = chunks.finalize();
+        Ok(read)
+    }
+
+    pub(crate) fn end(&mut self, stream: StreamId, end: End) -> Result<(), Closed> {
+        let id = self.id(stream, !matches!(end, End::Stop(_)))?;
+        if !matches!(end, End::Stop(_)) {
+            self.written.remove(&stream);
+        }
+        let done = match end {
+            End::Finish => self.stack.send_stream(id).finish().is_ok(),
+            End::Reset(with) => self.stack.send_stream(id).reset(code(with)).is_ok(),
+            End::Stop(with) => self.stack.recv_stream(id).stop(code(with)).is_ok(),
+        };
+        if done { Ok(()) } else { Err(Closed) }
+    }
+
+    pub(crate) fn close(&mut self, with: Code, reason: &str, base: Base, now: Instant) {
+        let reason = Chunk::copy_from_slice(reason.as_bytes());
+        self.stack.close(base.to_std(now), code(with), reason);
+    }
+
+    pub(crate) fn stats(&self) -> ConnectionStats {
+        let stats = self.stack.stats();
+        ConnectionStats {
+            srtt: self.stack.rtt(),
+            min_rtt: self.stack.min_rtt(),
+            window: Bytes(stats.path.cwnd),
+            pace: self.pace(),
+            sent: stats.udp_tx.datagrams,
+            received: stats.udp_rx.datagrams,
+            lost: stats.path.lost_packets,
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! An endpoint of one UDP socket, and its connections.
+
+use crate::clock::{Base, Calendar};
+use crate::config::{Config, ConfigError, Limits};
+use crate::connection::{Connection, ConnectionStats};
+use crate::keys::PublicKey;
+use crate::stack::{
+    Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
+    Unopened,
+};
+use bentpipe_base::{Bytes, Instant, Machine};
+use bytes::{Bytes as Chunk, BytesMut};
+use quinn_proto::{
+    ClientConfig, ConnectionHandle, DatagramEvent, Dir, Incoming, StreamEvent, Transmit,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use thiserror::Error;
+
+/// Answers to datagrams of no connection that may wait to be sent; more are dropped.
+const ANSWERS: usize = 1024;
+/// What connections are asked to be called by; nobody looks at it, for keys are pinned.
+const SERVER_NAME: &str = "bentpipe";
+
+/// A datagram's peer, and the address of this host at which it came.
+type Ends = (SocketAddr, Option<IpAddr>);
+
+/// No connection was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConnectError {
+    /// As many as are admitted stand already.
+    #[error("{0} connections stand already, as many as are admitted")]
+    Limit(usize),
+    /// The stack refuses the address.
+    #[error("no connection to {peer}: {reason}")]
+    Address {
+        /// Where to.
+        peer: SocketAddr,
+        /// What the stack says.
+        reason: String,
+    },
+}
+
+/// A QUIC endpoint. See the head of the crate.
+pub struct Endpoint {
+    base: Base,
+    calendar: Calendar,
+    stack: quinn_proto::Endpoint,
+    client: ClientConfig,
+    limits: Limits,
+    segments: usize,
+    overhead: Bytes,
+    /// Connections have numbers of their own, since the stack gives a handle again.
+    connections: BTreeMap<ConnectionId, Connection>,
+    by_handle: BTreeMap<usize, ConnectionId>,
+    next: u64,
+    /// Those that have to be asked for datagrams.
+    queue: VecDeque<ConnectionId>,
+    timers: BTreeSet<(Instant, ConnectionId)>,
+    answers: VecDeque<Datagram>,
+    events: VecDeque<Event>,
+}
+
+impl Endpoint {
+    /// An endpoint that accepts connections if `listens`, and may connect in any case.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(config: &Config, listens: bool) -> Result<Self, ConfigError> {
+        let parts = config.parts()?;
+        let server = listens.then_some(parts.server);
+        Ok(Self {
+            base: Base(config.base),
+            calendar: parts.calendar,
+            stack: quinn_proto::Endpoint::new(parts.endpoint, server, true, None),
+            client: parts.client,
+            limits: config.limits,
+            segments: config.segments.max(1),
+            overhead: config.path.datagram_overhead(),
+            connections: BTreeMap::new(),
+            by_handle: BTreeMap::new(),
+            next: 0,
+            queue: VecDeque::new(),
+            timers: BTreeSet::new(),
+            answers: VecDeque::new(),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Begins a connection. [`Event::Connected`] comes, or [`Event::Lost`].
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(
+        &mut self,
+        peer: SocketAddr,
+        now: Instant,
+    ) -> Result<ConnectionId, ConnectError> {
+        if self.connections.len() >= self.limits.connections {
+            return Err(ConnectError::Limit(self.limits.connections));
+        }
+        self.calendar.set(now);
+        let at = self.base.to_std(now);
+        let begun = { &mut self.stack }.connect(at, self.client.clone(), peer, SERVER_NAME);
+        let (handle, connection) = begun.map_err(|reason| ConnectError::Address {
+            peer,
+            reason: reason.to_string(),
+        })?;
+        Ok(self.admit(handle, connection))
+    }
+
+    /// What an operator may want to know of a connection; `None`: it is gone.
+    pub fn stats(&self, connection: ConnectionId) -> Option<ConnectionStats> {
+        self.connections.get(&connection).map(Connection::stats)
+    }
+
+    /// Connections that stand or are being made or closed.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn admit(&mut self, handle: ConnectionHandle, stack: quinn_proto::Connection) -> ConnectionId {
+        let id = ConnectionId(self.next);
+        self.next += 1;
+        self.by_handle.insert(handle.0, id);
+        let connection = Connection::new(handle, stack, self.overhead);
+        self.connections.insert(id, connection);
+        self.settle(id);
+        id
+    }
+
+    /// Queues a connection to be asked for datagrams.
+    fn touch(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && !connection.queued
+        {
+            connection.queued = true;
+            self.queue.push_back(id);
+        }
+    }
+
+    /// After anything that was done to a connection: what it tells is passed on, and it is asked for datagrams.
+    fn settle(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let mut drained = false;
+        while let Some(event) = connection.stack.poll_endpoint_events() {
+            drained |= event.is_drained();
+            if let Some(answer) = self.stack.handle_event(connection.handle, event) {
+                connection.stack.handle_event(answer);
+            }
+        }
+        while let Some(event) = connection.stack.poll() {
+            tell(id, connection, event, &mut self.events);
+        }
+        if drained {
+            self.forget(id);
+        } else {
+            self.touch(id);
+        }
+    }
+
+    fn forget(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.remove(&id) {
+            self.by_handle.remove(&connection.handle.0);
+            if let Some(at) = connection.timer {
+                self.timers.remove(&(at, id));
+            }
+        }
+    }
+
+    /// Enters when a connection wants the time next.
+    fn schedule(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let due = connection.deadline(self.base);
+        if connection.timer != due {
+            if let Some(at) = connection.timer {
+                self.timers.remove(&(at, id));
+            }
+            if let Some(at) = due {
+                self.timers.insert((at, id));
+            }
+            connection.timer = due;
+        }
+    }
+
+    fn half_open(&self) -> usize {
+        { self.connections.values() }
+            .filter(|connection| !connection.connected)
+            .count()
+    }
+
+    /// A peer begins a connection.
+    fn accept(&mut self, incoming: Incoming, now: Instant) {
+        let half_open = self.half_open();
+        let mut data = Vec::new();
+        let full = self.connections.len() >= self.limits.connections;
+        if full || half_open >= 2 * self.limits.half_open {
+            let answer = self.stack.refuse(incoming, &mut data);
+            return self.answer(&answer, data);
+        }
+        let unknown = !incoming.remote_address_validated() && incoming.may_retry();
+        if half_open >= self.limits.half_open && unknown {
+            match self.stack.retry(incoming, &mut data) {
+                Ok(answer) => self.answer(&answer, data),
+                // It was asked before whether it may; nothing is left to be said to the peer.
+                Err(refused) => self.stack.ignore(refused.into_incoming()),
+            }
+            return;
+        }
+        let at = self.base.to_std(now);
+        match self.stack.accept(incoming, at, &mut data, None) {
+            Ok((handle, connection)) => {
+                self.admit(handle, connection);
+            }
+            Err(error) => {
+                if let Some(answer) = error.response {
+                    self.answer(&answer, data);
+                }
+            }
+        }
+    }
+
+    /// Queues an answer that belongs to no connection.
+    fn answer(&mut self, sent: &Transmit, mut data: Vec<u8>) {
+        data.truncate(sent.size);
+        if self.answers.len() < ANSWERS {
+            self.answers.push_back(Datagram {
+                peer: sent.destination,
+                local: sent.src_ip,
+                data: BytesMut::from(Chunk::from(data)),
+                segment: sent.segment_size,
+            });
+        }
+    }
+
+    /// One datagram of a peer.
+    fn receive(&mut self, (peer, local): Ends, data: BytesMut, now: Instant) {
+        let mut answer = Vec::new();
+        let at = self.base.to_std(now);
+        match self.stack.handle(at, peer, local, None, data, &mut answer) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(&id) = self.by_handle.get(&handle.0)
+                    && let Some(connection) = self.connections.get_mut(&id)
+                {
+                    connection.stack.handle_event(event);
+                    self.settle(id);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming, now),
+            Some(DatagramEvent::Response(sent)) => self.answer(&sent, answer),
+            None => {}
+        }
+    }
+
+    /// A connection's stream, to do something to it.
+    fn with<T>(
+        &mut self,
+        stream: StreamRef,
+        act: impl FnOnce(&mut Connection) -> Result<T, Closed>,
+    ) -> Result<T, Closed> {
+        let connection = self.connections.get_mut(&stream.connection);
+        let done = act(connection.ok_or(Closed)?)?;
+        self.touch(stream.connection);
+        Ok(done)
+    }
+}
+
+/// Passes on what a connection tells.
+fn tell(
+    id: ConnectionId,
+    connection: &mut Connection,
+    event: quinn_proto::Event,
+    events: &mut VecDeque<Event>,
+) {
+    let stream = |stream: quinn_proto::StreamId| StreamRef {
+        connection: id,
+        stream: StreamId(stream.into()),
+    };
+    let direction = |dir| match dir {
+        Dir::Bi => Direction::Both,
+        Dir::Uni => Direction::One,
+    };
+    events.push_back(match event {
+        quinn_proto::Event::Connected => {
+            connection.connected = true;
+            let key = PublicKey::of_peer(connection.stack.crypto_session().peer_identity());
+            let Some(key) = key else {
+                // TLS lets nobody through that has shown none.
+                return;
+            };
+            let peer = connection.stack.remote_address();
+            Event::Connected {
+                connection: id,
+                peer,
+                key,
+            }
+        }
+        quinn_proto::Event::ConnectionLost { reason } => {
+            connection.connected = true;
+            Event::Lost {
+                connection: id,
+                reason: reason.to_string(),
+            }
+        }
+        quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
+            while let Some(opened) = connection.stack.streams().accept(dir) {
+                events.push_back(Event::Opened(stream(opened)));
+            }
+            return;
+        }
+        quinn_proto::Event::Stream(StreamEvent::Readable { id }) => Event::Readable(stream(id)),
+        quinn_proto::Event::Stream(StreamEvent::Writable { id }) => Event::Writable(stream(id)),
+        quinn_proto::Event::Stream(StreamEvent::Finished { id }) => Event::Delivered(stream(id)),
+        quinn_proto::Event::Stream(StreamEvent::Stopped { id, error_code }) => {
+            Event::Stopped(stream(id), Code(error_code.into_inner()))
+        }
+        quinn_proto::Event::Stream(StreamEvent::Available { dir }) => {
+            Event::Available(id, direction(dir))
+        }
+        quinn_proto::Event::HandshakeDataReady
+        | quinn_proto::Event::DatagramReceived
+        | quinn_proto::Event::DatagramsUnblocked => return,
+    });
+}
+
+impl Machine for Endpoint {
+    type Packet = Datagram;
+    type Port = ();
+    type Event = Event;
+
+    fn input(&mut self, (): (), datagram: Datagram, now: Instant) {
+        self.calendar.set(now);
+        let ends = (datagram.peer, datagram.local);
+        let mut data = datagram.data;
+        if let Some(segment) = datagram.segment.filter(|&segment| segment > 0) {
+            while data.len() > segment {
+                let first = data.split_to(segment);
+                self.receive(ends, first, now);
+            }
+        }
+        self.receive(ends, data, now);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        self.calendar.set(now);
+        while let Some(&(at, id)) = self.timers.first() {
+            if at > now {
+                break;
+            }
+            self.timers.remove(&(at, id));
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.timer = None;
+                connection.stack.handle_timeout(self.base.to_std(now));
+                self.settle(id);
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<((), Datagram)> {
+        self.calendar.set(now);
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(((), answer));
+        }
+        while let Some(id) = self.queue.pop_front() {
+            let Some(connection) = self.connections.get_mut(&id) else {
+                continue;
+            };
+            if let Some(datagram) = connection.transmit(self.base, self.segments, now) {
+                // Connections take turns.
+                self.queue.push_back(id);
+                return Some(((), datagram));
+            }
+            connection.queued = false;
+            self.schedule(id);
+        }
+        None
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let waits = !self.queue.is_empty() || !self.answers.is_empty();
+        if waits {
+            return Some(Instant::ZERO);
+        }
+        self.timers.first().map(|&(at, _)| at)
+    }
+}
+
+impl Quic for Endpoint {
+    fn open(
+        &mut self,
+        connection: ConnectionId,
+        direction: Direction,
+    ) -> Result<StreamId, Unopened> {
+        let dir = match direction {
+            Direction::Both => Dir::Bi,
+            Direction::One => Dir::Uni,
+        };
+        let found = { self.connections.get_mut(&connection) }.ok_or(Unopened::Gone)?;
+        if found.stack.is_closed() {
+            return Err(Unopened::Gone);
+        }
+        let opened = found.stack.streams().open(dir).ok_or(Unopened::Limited)?;
+        Ok(StreamId(opened.into()))
+    }
+
+    fn write(&mut self, stream: StreamRef, data: &mut Chunk) -> Result<usize, Closed> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.with(stream, |connection| connection.write(stream.stream, data))
+    }
+
+    fn read(&mut self, stream: StreamRef, most: usize) -> Result<Read, Closed> {
+        self.with(stream, |connection| connection.read(stream.stream, most))
+    }
+
+    fn end(&mut self, stream: StreamRef, end: End) -> Result<(), Closed> {
+        self.with(stream, |connection| connection.end(stream.stream, end))
+    }
+
+    fn close(&mut self, connection: ConnectionId, code: Code, reason: &str, now: Instant) {
+        if let Some(found) = self.connections.get_mut(&connection) {
+            found.close(code, reason, self.base, now);
+            self.settle(connection);
+        }
+    }
+}
