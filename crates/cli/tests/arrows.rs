@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ARCHITECTURE: &str = include_str!("../../../ARCHITECTURE.md");
 
 /// Pure crates that are not built for wasm32: ring, which seals QUIC's packets, would want a C compiler for it.
-const NOT_FOR_WASM: &[&str] = &["quic"];
+const NOT_FOR_WASM: &[&str] = &["quic", "tunnel"];
 
 /// The crates that each crate depends on, and those that only its tests need besides.
 type Arrows = BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)>;

@@ -1,0 +1,27 @@
+//! connect-tcp tunnels on the HTTP/3 connections of a QUIC endpoint, without I/O: what stands between the sockets of a gateway and
+//! its satellite leg, on either side of it.
+//!
+//! ```text
+//! near                                      far
+//! open(target) → TunnelId, write at once  → Asked(tunnel, request)
+//!                                           the driver dials
+//! Answered(tunnel, Ok | Err(why))         ← accept | refuse
+//! write, read, finish, reset              ↔ write, read, finish, reset
+//! ```
+//!
+//! [`Side`] drives the endpoint ([`bentpipe_quic::Quic`], whichever stack), one HTTP/3 connection (h3wire) for each QUIC one, and
+//! each tunnel's capsules ([`bentpipe_connect_tcp`]). It holds at most one piece of what was written to a tunnel until the stack
+//! takes it, and nothing of what comes that is not read: there the stack's window is what bounds it.
+//!
+//! It dials nothing and decides on nobody: that is the driver's.
+//!
+//! Begin with [`Side`].
+#![forbid(unsafe_code)]
+
+mod exchange;
+mod http;
+mod side;
+mod stream;
+mod transfer;
+
+pub use side::{Closed, Event, OpenError, Read, Role, Side, TunnelId};

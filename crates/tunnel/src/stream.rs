@@ -1,0 +1,113 @@
+//! One tunnel: its stream's two directions.
+
+use crate::side::Read;
+use bentpipe_connect_tcp::{Broken, Decoder, Framing, Piece};
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+
+/// Most of TCP's bytes in one capsule, and in one frame of HTTP/3.
+pub(crate) const PIECE: usize = 1 << 16;
+
+/// Where a tunnel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Near: the answer has not come. Far: the request has not.
+    Asking,
+    /// Far: the driver dials.
+    Dialling,
+    /// It carries bytes.
+    Open,
+    /// Far: the request was refused, and what else comes is dropped.
+    Refused,
+}
+
+/// One tunnel.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) phase: Phase,
+    pub(crate) framing: Framing,
+    decoder: Decoder,
+    /// What was read and taken apart, for the driver.
+    pub(crate) inbox: VecDeque<Read>,
+    /// The rest of a frame that the stack has not taken yet.
+    pub(crate) outbox: VecDeque<Bytes>,
+    /// The driver found no room, and wants to be told when there is.
+    pub(crate) starved: bool,
+    /// The driver writes no more.
+    pub(crate) finishing: bool,
+    /// FINAL_DATA is in the outbox, or further.
+    pub(crate) final_sent: bool,
+    /// The peer's FIN was read.
+    pub(crate) final_seen: bool,
+    /// Our direction of the stream has ended.
+    pub(crate) closed: bool,
+    /// The peer's has.
+    pub(crate) ended: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(phase: Phase, framing: Framing) -> Self {
+        Self {
+            phase,
+            framing,
+            decoder: Decoder::new(framing),
+            inbox: VecDeque::new(),
+            outbox: VecDeque::new(),
+            starved: false,
+            finishing: false,
+            final_sent: false,
+            final_seen: false,
+            closed: false,
+            ended: false,
+        }
+    }
+
+    /// The request has told how the bytes travel.
+    pub(crate) fn frame_by(&mut self, framing: Framing) {
+        self.framing = framing;
+        self.decoder = Decoder::new(framing);
+    }
+
+    /// Bytes of the stream's body.
+    pub(crate) fn take_in(&mut self, mut body: Bytes) -> Result<(), Broken> {
+        if self.phase == Phase::Refused {
+            return Ok(());
+        }
+        while let Some(piece) = self.decoder.next(&mut body)? {
+            match piece {
+                Piece::Data(data) => self.inbox.push_back(Read::Data(data)),
+                Piece::Final => self.take_final(),
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer's direction of the stream has ended.
+    pub(crate) fn take_end(&mut self) -> Result<(), Broken> {
+        self.ended = true;
+        if self.phase != Phase::Refused && self.decoder.end()? {
+            self.take_final();
+        }
+        Ok(())
+    }
+
+    fn take_final(&mut self) {
+        self.final_seen = true;
+        self.inbox.push_back(Read::Final);
+    }
+
+    /// Puts a frame of HTTP/3 together, of a capsule and its `data`.
+    pub(crate) fn put(&mut self, frame: &[u8], capsule: &[u8], data: Bytes) {
+        let mut head = BytesMut::with_capacity(frame.len() + capsule.len());
+        head.extend_from_slice(frame);
+        head.extend_from_slice(capsule);
+        let parts = [head.freeze(), data];
+        { &mut self.outbox }.extend(parts.into_iter().filter(|part| !part.is_empty()));
+    }
+
+    /// Whether nothing more will happen on it.
+    pub(crate) fn is_over(&self) -> bool {
+        let read = self.ended && self.inbox.is_empty();
+        read && (self.closed || self.phase == Phase::Refused)
+    }
+}

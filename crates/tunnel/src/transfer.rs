@@ -1,0 +1,206 @@
+//! The bytes of tunnels, and how they end.
+
+use crate::http::engine_id;
+use crate::side::{Closed, Event, Read, Role, Side, TunnelId};
+use crate::stream::{PIECE, Phase};
+use bentpipe_connect_tcp::Framing;
+use bentpipe_quic::{Quic, StreamRef};
+use bytes::Bytes;
+use h3wire::H3Code;
+
+impl<Q: Quic> Side<Q> {
+    /// There is room again on a stream.
+    pub(crate) fn resume(&mut self, stream: StreamRef) {
+        self.write_out(stream.connection);
+        self.carry_out(stream.connection);
+        self.flush(stream);
+        if let Some(found) = self.stream(stream)
+            && found.starved
+            && found.outbox.is_empty()
+            && !found.finishing
+        {
+            found.starved = false;
+            self.events.push_back(Event::Writable(stream));
+        }
+    }
+
+    /// Hands on what is left of a frame; whether all of it is in the stack's hands.
+    pub(crate) fn flush(&mut self, tunnel: TunnelId) -> bool {
+        let Some(http) = self.connections.get_mut(&tunnel.connection) else {
+            return false;
+        };
+        let Some(stream) = http.streams.get_mut(&tunnel.stream.0) else {
+            return false;
+        };
+        while let Some(part) = stream.outbox.front_mut() {
+            let Ok(written @ 1..) = self.quic.write(tunnel, part) else {
+                return false;
+            };
+            // No more was written than the frame has.
+            let _ = http.engine.data_written(engine_id(tunnel.stream), written);
+            if part.is_empty() {
+                stream.outbox.pop_front();
+            }
+        }
+        self.finish_if_asked(tunnel);
+        true
+    }
+
+    /// Writes as much of `data` as there is room for, and takes that off it; [`Event::Writable`] comes where that is not all.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn write(&mut self, tunnel: TunnelId, data: &mut Bytes) -> Result<usize, Closed> {
+        let near = self.role == Role::Near;
+        let mut written = 0;
+        while !data.is_empty() {
+            let http = { self.connections.get_mut(&tunnel.connection) }.ok_or(Closed)?;
+            let stream = { http.streams.get_mut(&tunnel.stream.0) }.ok_or(Closed)?;
+            let carries = stream.phase == Phase::Open || (near && stream.phase == Phase::Asking);
+            if !carries || stream.finishing {
+                return Err(Closed);
+            }
+            let length = data.len().min(PIECE);
+            let capsule = stream.framing.header(length as u64, false);
+            let whole = capsule.len() + length;
+            let frame =
+                match { &mut http.engine }.send_data(engine_id(tunnel.stream), whole as u64, false)
+                {
+                    Ok(frame) => frame,
+                    Err(h3wire::UsageError::Blocked) => {
+                        stream.starved = true;
+                        break;
+                    }
+                    Err(_) => return Err(Closed),
+                };
+            stream.put(frame.prefix(), &capsule, data.split_to(length));
+            written += length;
+            self.flush(tunnel);
+        }
+        Ok(written)
+    }
+
+    /// Reads the next bytes. What is not read holds the tunnel's window, so that the peer waits.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn read(&mut self, tunnel: TunnelId) -> Result<Read, Closed> {
+        loop {
+            let stream = self.stream(tunnel).ok_or(Closed)?;
+            if stream.phase != Phase::Open {
+                return Ok(Read::Blocked);
+            }
+            if let Some(read) = stream.inbox.pop_front() {
+                if read == Read::Final {
+                    // Behind it nothing comes but the end of the stream, which may be here.
+                    while self.wants_eagerly(tunnel) && self.take(tunnel, PIECE) {}
+                }
+                self.close_if_done(tunnel);
+                return Ok(read);
+            }
+            let more = !stream.ended && self.take(tunnel, PIECE);
+            let stream = self.stream(tunnel).ok_or(Closed)?;
+            if !more && stream.inbox.is_empty() {
+                return Ok(Read::Blocked);
+            }
+        }
+    }
+
+    /// Nothing more is written: TCP's FIN.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn finish(&mut self, tunnel: TunnelId) -> Result<(), Closed> {
+        let stream = self.stream(tunnel).ok_or(Closed)?;
+        stream.finishing = true;
+        self.flush(tunnel);
+        Ok(())
+    }
+
+    /// The tunnel is given up: TCP's RST.
+    pub fn reset(&mut self, tunnel: TunnelId) {
+        if self.stream(tunnel).is_some() {
+            self.forget(tunnel);
+            self.cancel(tunnel);
+        }
+    }
+
+    pub(crate) fn finish_if_asked(&mut self, tunnel: TunnelId) {
+        let Some(http) = self.connections.get_mut(&tunnel.connection) else {
+            return;
+        };
+        let Some(stream) = http.streams.get_mut(&tunnel.stream.0) else {
+            return;
+        };
+        if !stream.finishing || stream.final_sent || !stream.outbox.is_empty() {
+            return;
+        }
+        if let Framing::Capsules(_) = stream.framing {
+            let last = stream.framing.header(0, true);
+            let id = engine_id(tunnel.stream);
+            if let Ok(frame) = http.engine.send_data(id, last.len() as u64, false) {
+                stream.final_sent = true;
+                stream.put(frame.prefix(), &last, Bytes::new());
+                self.flush(tunnel);
+            }
+        } else {
+            stream.final_sent = true;
+        }
+        self.close_if_done(tunnel);
+    }
+
+    /// Ends our direction of the stream where that is due: with capsules once both sides have said that they have no more.
+    pub(crate) fn close_if_done(&mut self, tunnel: TunnelId) {
+        let Some(http) = self.connections.get_mut(&tunnel.connection) else {
+            return;
+        };
+        let Some(stream) = http.streams.get_mut(&tunnel.stream.0) else {
+            return;
+        };
+        let both = stream.framing == Framing::Bare || stream.final_seen;
+        if stream.final_sent && both && stream.outbox.is_empty() && !stream.closed {
+            let id = engine_id(tunnel.stream);
+            stream.closed = http.engine.send_data(id, 0, true).is_ok();
+            self.settle(tunnel.connection);
+        }
+        if self.stream(tunnel).is_some_and(|stream| stream.is_over()) {
+            self.forget(tunnel);
+        }
+    }
+
+    /// A tunnel broke the protocol, or its peer listens no more.
+    pub(crate) fn abort(&mut self, tunnel: TunnelId) {
+        self.gone(tunnel);
+        self.cancel(tunnel);
+    }
+
+    pub(crate) fn cancel(&mut self, tunnel: TunnelId) {
+        if let Some(http) = self.connections.get_mut(&tunnel.connection) {
+            // What has ended already needs no cancelling.
+            let _ = http
+                .engine
+                .abort(engine_id(tunnel.stream), H3Code::CONNECT_ERROR);
+        }
+        self.settle(tunnel.connection);
+    }
+
+    /// A tunnel has been reset.
+    pub(crate) fn gone(&mut self, tunnel: TunnelId) {
+        let role = self.role;
+        let Some(stream) = self.stream(tunnel) else {
+            return;
+        };
+        // Of the others the driver has not heard, or has heard the last.
+        let known = role == Role::Near || matches!(stream.phase, Phase::Dialling | Phase::Open);
+        self.forget(tunnel);
+        if known {
+            self.events.push_back(Event::Reset(tunnel));
+        }
+    }
+
+    pub(crate) fn forget(&mut self, tunnel: TunnelId) {
+        if let Some(http) = self.connections.get_mut(&tunnel.connection) {
+            http.streams.remove(&tunnel.stream.0);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Tunnels over a satellite link: what the two drivers of a TCP connection do, and see.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_base::Instant;
+use bentpipe_connect_tcp::DialError;
+use bentpipe_quic::{Code, Direction, End, Quic, StreamRef};
+use bentpipe_tunnel::{Closed, Event, OpenError};
+use bytes::Bytes;
+use std::time::Duration;
+use support::{Pair, read, write};
+
+/// The request and the first bytes are one flight: half a round trip after it the far side can dial and forward.
+#[test]
+fn the_first_bytes_go_with_the_request_and_the_answer_is_back_after_one_round_trip() {
+    let mut pair = Pair::over(0.0);
+    let began = pair.now;
+    let tunnel = pair.open("[2001:db8::7]:443");
+    write(&mut pair.near, tunnel, b"hello");
+    pair.until(|pair| pair.asked().is_some());
+    assert!(
+        pair.now.since(began) <= Duration::from_millis(305),
+        "{}",
+        pair.now
+    );
+    let Some(Event::Asked(asked, request)) = pair.far_told.pop() else {
+        panic!("{:?}", pair.far_told)
+    };
+    assert_eq!(
+        (asked, request.target.to_string().as_str()),
+        (tunnel, "[2001:db8::7]:443")
+    );
+    // Nothing is forwarded before it is dialled.
+    assert_eq!(read(&mut pair.far, tunnel), (Vec::new(), false));
+    assert_eq!(
+        pair.far.write(tunnel, &mut Bytes::from_static(b"x")),
+        Err(Closed)
+    );
+    pair.far.accept(tunnel).unwrap();
+    assert_eq!(read(&mut pair.far, tunnel), (b"hello".to_vec(), false));
+    write(&mut pair.far, tunnel, b"welcome");
+    pair.until(|pair| pair.near_told.contains(&Event::Readable(tunnel)));
+    assert!(
+        pair.now.since(began) <= Duration::from_millis(610),
+        "{}",
+        pair.now
+    );
+    assert_eq!(pair.near_told[0], Event::Answered(tunnel, Ok(())));
+    assert_eq!(read(&mut pair.near, tunnel), (b"welcome".to_vec(), false));
+}
+
+#[test]
+fn either_side_may_finish_first_and_the_other_goes_on() {
+    for near_first in [true, false] {
+        let mut pair = Pair::over(0.0);
+        let tunnel = pair.stand();
+        let (first, second) = if near_first {
+            (&mut pair.near, &mut pair.far)
+        } else {
+            (&mut pair.far, &mut pair.near)
+        };
+        write(first, tunnel, b"the last");
+        first.finish(tunnel).unwrap();
+        assert_eq!(
+            first.write(tunnel, &mut Bytes::from_static(b"x")),
+            Err(Closed)
+        );
+        write(second, tunnel, b"not yet");
+        pair.run_for(Duration::from_secs(1));
+        let (first, second) = if near_first {
+            (&mut pair.near, &mut pair.far)
+        } else {
+            (&mut pair.far, &mut pair.near)
+        };
+        assert_eq!(read(second, tunnel), (b"the last".to_vec(), true));
+        assert_eq!(read(first, tunnel), (b"not yet".to_vec(), false));
+        write(second, tunnel, b", but now");
+        second.finish(tunnel).unwrap();
+        pair.run_for(Duration::from_secs(1));
+        let first = if near_first {
+            &mut pair.near
+        } else {
+            &mut pair.far
+        };
+        assert_eq!(read(first, tunnel), (b", but now".to_vec(), true));
+        pair.run_for(Duration::from_secs(3));
+        // Both streams have ended, and nothing is kept of them.
+        assert_eq!(
+            (
+                pair.near.tunnels(pair.connection),
+                pair.far.tunnels(pair.connection)
+            ),
+            (0, 0)
+        );
+        let resets = |told: &[Event]| told.iter().any(|event| matches!(event, Event::Reset(_)));
+        assert!(!resets(&pair.near_told) && !resets(&pair.far_told));
+    }
+}
+
+/// Megabytes through a lossy link, more than any window: what cannot be written waits, and all of it arrives.
+#[test]
+fn a_long_transfer_arrives_whole() {
+    let mut pair = Pair::over(0.02);
+    let tunnel = pair.stand();
+    let sent: Vec<u8> = (0..8_000_000_u32)
+        .map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8)
+        .collect();
+    let mut rest = Bytes::from(sent.clone());
+    let mut got = Vec::new();
+    let mut last = false;
+    let end = pair.now + Duration::from_secs(60);
+    while !last && pair.now < end {
+        pair.far.write(tunnel, &mut rest).unwrap();
+        if rest.is_empty() {
+            pair.far.finish(tunnel).unwrap();
+        }
+        pair.run_for(Duration::from_millis(20));
+        let (data, ended) = read(&mut pair.near, tunnel);
+        got.extend(data);
+        last |= ended;
+    }
+    assert!(last && got == sent, "{} of {}", got.len(), sent.len());
+    // 6.4 s on the line, and what repairs take.
+    let took = pair.now.since(Instant::ZERO);
+    assert!(took < Duration::from_secs(14), "{took:?}");
+}
+
+#[test]
+fn every_way_in_which_a_dial_fails_is_told() {
+    let mut pair = Pair::over(0.0);
+    for why in DialError::all() {
+        let tunnel = pair.open("192.0.2.1:80");
+        write(&mut pair.near, tunnel, b"in vain");
+        pair.until(|pair| pair.asked().is_some());
+        pair.far_told.clear();
+        pair.far.refuse(tunnel, why).unwrap();
+        assert_eq!(pair.far.accept(tunnel), Err(Closed));
+        pair.until(|pair| pair.near_told.contains(&Event::Answered(tunnel, Err(why))));
+        assert_eq!(
+            pair.near.write(tunnel, &mut Bytes::from_static(b"x")),
+            Err(Closed)
+        );
+    }
+    pair.run_for(Duration::from_secs(3));
+    assert_eq!(
+        (
+            pair.near.tunnels(pair.connection),
+            pair.far.tunnels(pair.connection)
+        ),
+        (0, 0)
+    );
+    let reset = |event: &Event| matches!(event, Event::Reset(_));
+    assert!(!pair.near_told.iter().any(reset) && !pair.far_told.iter().any(reset));
+}
+
+#[test]
+fn a_reset_reaches_the_other_side_whoever_begins_and_whenever() {
+    for (near_first, stands) in [(true, true), (false, true), (true, false)] {
+        let mut pair = Pair::over(0.0);
+        let tunnel = if stands {
+            pair.stand()
+        } else {
+            let tunnel = pair.open("192.0.2.1:80");
+            pair.until(|pair| pair.asked().is_some());
+            tunnel
+        };
+        // Data that is not read does not keep it from being seen.
+        write(&mut pair.near, tunnel, &[7; 5000]);
+        pair.run_for(Duration::from_secs(1));
+        let first = if near_first {
+            &mut pair.near
+        } else {
+            &mut pair.far
+        };
+        first.reset(tunnel);
+        assert_eq!(first.read(tunnel), Err(Closed));
+        pair.until(|pair| {
+            let told = if near_first {
+                &pair.far_told
+            } else {
+                &pair.near_told
+            };
+            told.contains(&Event::Reset(tunnel))
+        });
+        assert_eq!(
+            (
+                pair.near.tunnels(pair.connection),
+                pair.far.tunnels(pair.connection)
+            ),
+            (0, 0)
+        );
+        let own = if near_first {
+            &pair.near_told
+        } else {
+            &pair.far_told
+        };
+        assert!(
+            !own.contains(&Event::Reset(tunnel)),
+            "who resets is not told"
+        );
+    }
+}
+
+/// A peer whose stream simply ends has not said FINAL_DATA: that is a reset. One that says more after it breaks the protocol.
+#[test]
+fn a_stream_that_breaks_the_protocol_is_a_reset() {
+    for last in [
+        &b""[..],
+        b"\xa0\x28\xd7\xf2\x05ab",
+        b"\xa0\x28\xd7\xf3\x00\x17\x00",
+    ] {
+        let mut pair = Pair::over(0.0);
+        let tunnel = pair.stand();
+        // By hand, past the near side: a frame of DATA with what is above, and the end.
+        let mut frame = vec![0, last.len() as u8];
+        frame.extend_from_slice(last);
+        let quic = pair.near.quic_mut();
+        assert_eq!(
+            quic.write(tunnel, &mut Bytes::from(frame.clone())),
+            Ok(frame.len())
+        );
+        quic.end(tunnel, End::Finish).unwrap();
+        pair.run_for(Duration::from_secs(1));
+        read(&mut pair.far, tunnel);
+        pair.until(|pair| pair.far_told.contains(&Event::Reset(tunnel)));
+        assert_eq!(pair.far.tunnels(pair.connection), 0);
+    }
+}
+
+/// What is no request for a tunnel is refused by the far side itself, and the driver hears nothing.
+#[test]
+fn nonsense_is_refused_and_ends_at_most_its_connection() {
+    let mut pair = Pair::over(0.0);
+    let connection = pair.connection;
+    // A GET of `/`: HEADERS of static-table fields (RFC 9204, appendix A): method GET, scheme https, path /, authority "a".
+    let get = b"\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a".to_vec();
+    let stream = pair
+        .near
+        .quic_mut()
+        .open(connection, Direction::Both)
+        .unwrap();
+    let stream = StreamRef { connection, stream };
+    let quic = pair.near.quic_mut();
+    quic.write(stream, &mut Bytes::from(get)).unwrap();
+    quic.end(stream, End::Finish).unwrap();
+    pair.run_for(Duration::from_secs(2));
+    assert_eq!(pair.far_told, []);
+    assert_eq!(pair.far.tunnels(connection), 0);
+    // It goes on, and a frame that no stream of requests may have ends it.
+    pair.stand();
+    let stream = pair
+        .near
+        .quic_mut()
+        .open(connection, Direction::Both)
+        .unwrap();
+    let settings = Bytes::from_static(b"\x04\x00");
+    let stream = StreamRef { connection, stream };
+    pair.near
+        .quic_mut()
+        .write(stream, &mut settings.clone())
+        .unwrap();
+    pair.until(|pair| {
+        pair.far_told
+            .iter()
+            .any(|event| matches!(event, Event::Lost { .. }))
+    });
+    pair.until(|pair| {
+        pair.near_told
+            .iter()
+            .any(|event| matches!(event, Event::Lost { .. }))
+    });
+}
+
+#[test]
+fn a_far_side_that_shuts_down_takes_no_more_and_ends_what_stands_in_peace() {
+    let mut pair = Pair::over(0.0);
+    let tunnel = pair.stand();
+    pair.far.shut_down();
+    pair.until(|pair| pair.near_told.contains(&Event::GoingAway(pair.connection)));
+    let target = "192.0.2.1:80".parse().unwrap();
+    assert_eq!(
+        pair.near.open(pair.connection, &target),
+        Err(OpenError::GoingAway)
+    );
+    write(&mut pair.near, tunnel, b"still here");
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(read(&mut pair.far, tunnel), (b"still here".to_vec(), false));
+}
+
+#[test]
+fn a_lost_connection_takes_its_tunnels_along() {
+    let mut pair = Pair::over(0.0);
+    let tunnel = pair.stand();
+    let (connection, now) = (pair.connection, pair.now);
+    pair.far
+        .quic_mut()
+        .close(connection, Code(0x100), "killed", now);
+    pair.until(|pair| {
+        pair.near_told
+            .iter()
+            .any(|event| matches!(event, Event::Lost { .. }))
+    });
+    assert_eq!(pair.near.read(tunnel), Err(Closed));
+    assert_eq!(pair.near.finish(tunnel), Err(Closed));
+    let target = "192.0.2.1:80".parse().unwrap();
+    assert_eq!(
+        pair.near.open(connection, &target),
+        Err(OpenError::NotReady)
+    );
+}
+
+/// A near driver that does not read holds one tunnel's window; another tunnel is not kept waiting.
+#[test]
+fn who_does_not_read_holds_his_own_window() {
+    let mut pair = Pair::over(0.0);
+    let idle = pair.stand();
+    let busy = pair.stand();
+    let mut rest = Bytes::from(vec![1; 20_000_000]);
+    for _ in 0..200 {
+        pair.far.write(idle, &mut rest).unwrap();
+        pair.run_for(Duration::from_millis(50));
+    }
+    let held = 20_000_000 - rest.len();
+    assert!((1_000_000..4_000_000).contains(&held), "{held}");
+    let began = pair.now;
+    write(&mut pair.far, busy, &[2; 10_000]);
+    pair.until(|pair| pair.near_told.contains(&Event::Readable(busy)));
+    assert!(pair.now.since(began) < Duration::from_millis(400));
+}
