@@ -6,7 +6,7 @@ mod support;
 
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
-use bentpipe_os::netlink::Prefix;
+use bentpipe_os::netlink::{Prefix, Route};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -73,15 +73,21 @@ fn nine_thousand_flows_are_held() {
     let stage = Stage::new();
     let gateway = child::start(&stage, "");
     let listener = stage.listen(Ip::V4);
-    // One client alone would not have so many.
-    let clients: Vec<SocketAddr> = (0..60)
-        .map(|number| SocketAddr::from(([10, 77, 1, 10 + number], 0)))
+    // A few clients would not have so many: nearly all of the limit goes to clients that have fewer than eight.
+    let clients: Vec<SocketAddr> = (0..1_250u16)
+        .map(|number| {
+            SocketAddr::from(([10, 78, (number % 250) as u8, 1 + (number / 250) as u8], 0))
+        })
         .collect();
+    let netlink = stage.client.netlink().unwrap();
     for client in &clients {
-        let prefix = Prefix::new(client.ip(), 24).unwrap();
-        let netlink = stage.client.netlink().unwrap();
+        let prefix = Prefix::new(client.ip(), 32).unwrap();
         netlink.add_address("eth0", prefix).unwrap();
     }
+    let behind = Prefix::new("10.78.0.0".parse().unwrap(), 16).unwrap();
+    let route = Route::via(behind, Ip::V4.client());
+    let netlink = stage.gateway.netlink().unwrap();
+    netlink.add_route(&route).unwrap();
     let start = Instant::now();
     let mut pairs: Vec<_> = (0..9_000)
         .map(|number| {

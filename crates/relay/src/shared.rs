@@ -1,8 +1,7 @@
 //! The state that the workers and the supervising thread share: where the gateway is in its life, its settings, the number
 //! of flows, heartbeats, and the eventfds by which they wake each other.
 
-use crate::client::Client;
-use crate::client_flows::{ClientFlows, Places};
+use crate::client_flows::{Answered, ClientFlows, Places, Room};
 use crate::flow_limit::{FlowBounds, FlowCounter};
 use crate::memory_pressure::MemoryPressure;
 use crate::socket_policy::LegPolicies;
@@ -351,7 +350,7 @@ impl Shared {
         if self.flow_counter.began() {
             self.gateway.wake();
         }
-        self.client_flows.begin(Client::of(client))
+        self.client_flows.begin(client)
     }
 
     /// One flow less; called by [`FlowGuard`](crate::flow_guard::FlowGuard) alone.
@@ -371,11 +370,13 @@ impl Shared {
         self.flow_counter.is_there()
     }
 
-    /// Whether the share of `client` in the limit of flows leaves room for one more.
-    pub(crate) fn has_room_for(&self, client: IpAddr) -> bool {
-        let client = Client::of(client);
-        self.client_flows
-            .have_room_for(client, self.flow_counter.left())
+    /// Whether the share of `client` in the limit of flows leaves room for one more, beside what is `answered` for it already.
+    pub(crate) fn has_room_for(&self, client: IpAddr, answered: Answered) -> bool {
+        let room = Room {
+            limit: self.bounds().suspend,
+            left: self.flow_counter.left(),
+        };
+        self.client_flows.have_room_for(client, answered, room)
     }
 
     /// Whether the kernel has refused a descriptor of late.

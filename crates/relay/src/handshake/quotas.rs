@@ -4,12 +4,12 @@
 //! confirms; a prefix whose connections are not confirmed in time loses half of what it has earned. Beyond that, a host with
 //! little pending has some of its prefix's all the same, so that nobody has all of it.
 
-use crate::client::Client;
+use crate::client::{Client, Prefix};
 use bentpipe_gateway_config::Ends;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The quota of one source prefix or one destination, and what is used of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ const MOST: usize = 65_536;
 /// Counts by source prefix and by destination.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
-    prefixes: HashMap<IpAddr, Quota>,
+    prefixes: HashMap<Prefix, Quota>,
     destinations: HashMap<SocketAddr, Quota>,
     /// What is pending of each host.
     hosts: HashMap<Client, usize>,
@@ -48,7 +48,7 @@ pub(crate) struct Quotas {
 impl Quotas {
     /// The share of the source prefix of `ends`, and of its destination.
     pub(crate) fn of(&self, (client, server): &Ends) -> (Quota, Quota) {
-        let prefix = self.prefixes.get(&prefix(client.ip()));
+        let prefix = self.prefixes.get(&Prefix::of(client.ip()));
         let destination = self.destinations.get(server);
         (
             prefix.copied().unwrap_or_default(),
@@ -110,7 +110,7 @@ impl Quotas {
         self.suspect(ends);
         adjust(
             &mut self.prefixes,
-            prefix(ends.0.ip()),
+            Prefix::of(ends.0.ip()),
             |quota: &mut Quota| {
                 quota.credit /= 2;
             },
@@ -134,7 +134,7 @@ impl Quotas {
     }
 
     fn change(&mut self, (client, server): &Ends, change: impl Fn(&mut Quota)) {
-        adjust(&mut self.prefixes, prefix(client.ip()), &change);
+        adjust(&mut self.prefixes, Prefix::of(client.ip()), &change);
         adjust(&mut self.destinations, *server, &change);
     }
 }
@@ -153,19 +153,6 @@ fn adjust<K: Hash + Eq>(map: &mut HashMap<K, Quota>, key: K, change: impl Fn(&mu
             if *entry.get() == Quota::default() {
                 entry.remove();
             }
-        }
-    }
-}
-
-/// The prefix that one customer commonly has: /24 of IPv4, /56 of IPv6.
-fn prefix(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => {
-            let [a, b, c, _] = address.octets();
-            Ipv4Addr::new(a, b, c, 0).into()
-        }
-        IpAddr::V6(address) => {
-            Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - 56))).into()
         }
     }
 }
@@ -194,8 +181,5 @@ mod tests {
         assert_eq!((prefix.credit, destination.credit), (1, 3));
         (0..3).for_each(|_| quotas.age());
         assert!(quotas.prefixes.is_empty() && quotas.destinations.is_empty());
-        let six = ["fd00:0:0:1::1", "fd00:0:0:2::1", "fd00:0:0:101::1"];
-        let [one, two, other] = six.map(|address| super::prefix(address.parse().unwrap()));
-        assert!(one == two && one != other);
     }
 }

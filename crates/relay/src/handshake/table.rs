@@ -1,6 +1,7 @@
 //! The table of one worker's pending handshakes: SYNs that are held, and SYNs that were let in and are not confirmed.
 
 use super::{Quota, Quotas, SynBacklogLimit};
+use crate::client_flows::Answered;
 use crate::deferred_slab::DeferredSlab;
 use crate::flow_guard::FlowGuard;
 use bentpipe_base::{Instant, Seq};
@@ -300,6 +301,16 @@ impl HandshakeTable {
                 || prefix.unconfirmed >= of_each(UNCONFIRMED_FROM_ONE)
                 || destination.unconfirmed >= of_each(UNCONFIRMED_TO_ONE)
                 || self.is_beyond(destination))
+    }
+
+    /// How many SYNs of the client of `ends` and of its prefix are answered early at all workers: so many as wait here, at each of
+    /// them.
+    pub(crate) fn answered_early(&self, ends: &Ends) -> Answered {
+        let (prefix, _) = self.quotas.of(ends);
+        Answered {
+            of_client: self.quotas.of_host(ends) * self.tables,
+            of_prefix: prefix.pending * self.tables,
+        }
     }
 
     /// Holds a SYN; returns its number.

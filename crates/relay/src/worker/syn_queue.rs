@@ -192,8 +192,15 @@ impl Worker {
         let refusal =
             refusal.or_else(|| syn_queue.refusal(syn, self.settings.half_open, &self.counters));
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
+        let early =
+            syn_queue.handshake == Handshake::Early || syn_queue.table.wants_proof(&syn.ends);
         let share = || {
-            let has_room = self.shared.has_room_for(syn.ends.0.ip());
+            // What is held counts as a flow, what is answered early does not.
+            let table = &syn_queue.table;
+            let answered = early.then(|| table.answered_early(&syn.ends));
+            let has_room = self
+                .shared
+                .has_room_for(syn.ends.0.ip(), answered.unwrap_or_default());
             (!has_room).then_some(&self.counters.over_client_flows)
         };
         let silence = || {
@@ -207,7 +214,7 @@ impl Worker {
             counter.one();
             return syn_queue.give(packet, Verdict::Pass);
         }
-        if syn_queue.handshake == Handshake::Early || syn_queue.table.wants_proof(&syn.ends) {
+        if early {
             self.counters.early.one();
             let now = timer::now();
             let said = LetIn {
