@@ -47,8 +47,8 @@ fn half_close_works_both_ways() {
     assert_eq!(gateway.meter.read().reset, 0);
 }
 
-/// Who has closed knows nothing of the connection a little later, and would answer a probe by a reset. What it said arrives all the same,
-/// however long that takes; both ways.
+/// Who has closed knows nothing of the connection a little later, and would answer a probe by a reset, as it does what the other end still
+/// says. What it said arrives all the same, however long that takes; both ways.
 #[test]
 fn what_was_said_before_a_close_arrives_however_slowly_it_is_read() {
     need!(Root, Tproxy);
@@ -62,15 +62,20 @@ fn what_was_said_before_a_close_arrives_however_slowly_it_is_read() {
     let bytes = pattern(2 << 20);
     let ends =
         [true, false].map(|client_first| Ip::BOTH.map(|ip| in_order(stage.pair(ip), client_first)));
+    let ends = ends.into_iter().flatten();
     let readers: Vec<TcpStream> = ends
-        .into_iter()
-        .flatten()
-        .map(|(mut first, second)| {
+        .zip([false, true].into_iter().cycle())
+        .map(|((mut first, mut second), speaks)| {
             first.write_all(&bytes).unwrap();
+            drop(first);
+            if speaks {
+                second.write_all(b"and now?").unwrap();
+            }
             second
         })
         .collect();
-    // Until its host has forgotten it, it would have been probed, and the rest thrown away after that.
+    // Until its host has forgotten it, it would have been probed, and the rest thrown away after that; so it would five seconds after it
+    // was spoken to.
     std::thread::sleep(Duration::from_secs(11));
     for mut reader in readers {
         assert!(rest(&mut reader).unwrap() == bytes);

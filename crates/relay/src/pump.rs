@@ -135,6 +135,11 @@ impl Pump {
         self.closing
     }
 
+    /// Whether its end is known to be among what has come from it.
+    pub(crate) fn has_said_end(&self) -> bool {
+        self.closing || self.source != SourceState::Open
+    }
+
     /// Moves what can be moved, at most a turn. `moved` is counted up by the bytes read.
     pub(crate) fn run(
         &mut self,

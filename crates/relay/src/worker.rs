@@ -6,6 +6,7 @@
 
 mod accept;
 mod closing;
+mod delivering;
 mod dropped_syns;
 mod idle;
 mod keepalive;
@@ -275,6 +276,8 @@ impl Worker {
             Phase::Dialling => self.on_answer(index, event),
             Phase::Open => self.on_open(index, side, event),
             Phase::Closing => self.on_closing(index),
+            Phase::Delivering { alive } if side == alive => self.on_delivering(index, event),
+            Phase::Delivering { .. } => {}
             Phase::ResetPending { alive, .. } => {
                 if side == alive && (event.failed() || event.hung_up()) {
                     self.drop_flow(index);
@@ -340,6 +343,9 @@ impl Worker {
     fn on_turn(&mut self, index: u32) {
         if let Some(flow) = self.flows.get_mut(index) {
             flow.queued = false;
+            if matches!(flow.phase, Phase::Delivering { .. }) {
+                return self.deliver_rest(index);
+            }
         }
         for side in Side::BOTH {
             let Some(flow) = self.flows.get_mut(index) else {

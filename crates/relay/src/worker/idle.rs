@@ -44,7 +44,8 @@ impl Worker {
             let Some(flow) = self.flows.get_mut(index) else {
                 continue;
             };
-            if flow.phase == Phase::Open && now.since(flow.active) >= bound {
+            let is_open = matches!(flow.phase, Phase::Open | Phase::Delivering { .. });
+            if is_open && now.since(flow.active) >= bound {
                 self.counters.idle.one();
                 self.drop_flow(index);
             }

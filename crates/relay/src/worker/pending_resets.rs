@@ -1,7 +1,8 @@
 //! Resets that wait for the bytes before them: flows of which one side has failed. The other side learns of it as it would without a gateway.
 //!
 //! Without a gateway the segments that were sent before a reset arrive before it. So the bytes of the failed side are
-//! delivered first, for at most [`GRACE`], and then the reset is sent, never a FIN.
+//! delivered first, for at most [`GRACE`], and then the reset is sent, never a FIN. A side that has said its end before it failed
+//! has lost nothing: all that it said is here, and is delivered however long that takes ([`super::delivering`]).
 //!
 //! No epoll event tells that the last byte was acknowledged. So each flow is looked at again after a quarter of the
 //! time that it has waited so far, some thirty times in all.
@@ -56,17 +57,31 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        self.counters.reset.one();
+        let alive = side.other();
         let error = error.or_else(|| socket::take_error(flow.socket(side)).err());
-        if error.as_ref().map(io::Error::kind) == Some(io::ErrorKind::TimedOut) {
+        let kind = error.as_ref().map(io::Error::kind);
+        if kind == Some(io::ErrorKind::TimedOut) {
             self.counters.vanished.one();
         }
         tracing::debug!(?side, ?error, "a side broke");
+        if flow.phase == (Phase::Delivering { alive: side }) {
+            self.counters.reset.one();
+            return self.drop_flow(index);
+        }
+        // That is the kernel's error for a reset that comes after the end.
+        let has_said_end = flow.pump(side).has_said_end()
+            || kind == Some(io::ErrorKind::BrokenPipe) && tcp::is_over(flow.socket(side));
+        if flow.phase == Phase::Open
+            && has_said_end
+            && !(flow.pump(side).has_ended() && delivered(flow.socket(alive)))
+        {
+            return self.begin_delivery(index, alive);
+        }
+        self.counters.reset.one();
         let mut moved = 0;
         let (pump, from, to) = flow.parts(side);
         let holds = pump.flush_failed_source(from, to, &mut self.buffers, &mut moved);
-        flow.pump(side.other()).release(&mut self.buffers);
-        let alive = side.other();
+        flow.pump(alive).release(&mut self.buffers);
         if !holds && delivered(flow.socket(alive)) {
             return self.drop_flow(index);
         }
@@ -122,6 +137,6 @@ impl Worker {
 }
 
 /// Whether the peer has acknowledged everything.
-fn delivered(socket: std::os::fd::BorrowedFd<'_>) -> bool {
+pub(super) fn delivered(socket: std::os::fd::BorrowedFd<'_>) -> bool {
     tcp::unacknowledged(socket).is_ok_and(|bytes| bytes == Bytes(0))
 }
