@@ -162,11 +162,23 @@ enum Outcome {
     Broken,
 }
 
+/// The sockets of the client, the gateway and the server, where `ss` is there to tell.
+fn sockets_of(stage: &Stage) -> String {
+    let all = [&stage.client, &stage.gateway, &stage.server].map(|netns| {
+        let told = netns.command("ss").args(["-tanoi"]).output();
+        told.map_or_else(
+            |error| error.to_string(),
+            |told| String::from_utf8_lossy(&told.stdout).into_owned(),
+        )
+    });
+    all.map(|each| format!("\n\n{each}")).concat()
+}
+
 /// Sends `size` bytes and an end, and reads the echo to its end.
 fn converse(stage: &Stage, to: SocketAddr, size: usize) -> Outcome {
     let broken = |error: io::Error| {
         let told = !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-        assert!(told, "a connection hangs: {error}");
+        assert!(told, "a connection hangs: {error}{}", sockets_of(stage));
         Outcome::Broken
     };
     let stream = match connect_in(&stage.client, to) {
