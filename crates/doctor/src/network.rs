@@ -46,6 +46,14 @@ pub(crate) fn filter_chains() -> Finding {
             return lack(what, Verdict::Less, error.to_string(), cost);
         }
     };
+    if !survey.tracking.is_empty() {
+        return lack(
+            "firewall of prerouting",
+            Verdict::Less,
+            survey.tracking.join("; "),
+            "packets of split connections are not tracked: connections of clients whose packets are dropped for that break after seconds; accept `ct state untracked` there too",
+        );
+    }
     if !survey.shuts_local() {
         return good(what, "no rule may drop packets of split connections");
     }

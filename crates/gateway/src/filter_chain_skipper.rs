@@ -69,6 +69,8 @@ struct Watch {
     logged: bool,
     /// Looks in a row that have failed.
     failed: u32,
+    /// The rules of prerouting chains that the log knows of.
+    tracking: Vec<String>,
 }
 
 impl Watch {
@@ -91,9 +93,12 @@ impl Watch {
         let survey = survey();
         self.due = Instant::now() + begun.elapsed() * PART;
         let failed = std::mem::take(&mut self.failed);
+        if let Ok(survey) = &survey {
+            self.tell_of_tracking(&survey.tracking);
+        }
         match survey {
             Ok(survey) if !survey.shuts_local() => None,
-            Ok(survey) => Some(name(&survey)),
+            Ok(survey) => Some(name(&[&survey.closing[..], &survey.refusing].concat())),
             // No process can be started, or the machine has no time: what is begun now lasts.
             Err(_) if failed < FAILURES => {
                 self.failed = failed + 1;
@@ -102,6 +107,20 @@ impl Watch {
                 None
             }
             Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Nothing leads packets past prerouting chains.
+    fn tell_of_tracking(&mut self, rules: &[String]) {
+        if self.tracking == rules {
+            return;
+        }
+        self.tracking = rules.to_vec();
+        if !rules.is_empty() {
+            tracing::warn!(
+                "rules of prerouting chains may drop packets of split connections, which are not tracked; connections of clients whose packets they drop break after seconds. Let them accept `ct state untracked` too: {}",
+                name(rules)
+            );
         }
     }
 
@@ -135,6 +154,7 @@ impl FilterChainSkipper {
                 found: None,
                 logged: false,
                 failed: 0,
+                tracking: Vec::new(),
             }),
             tables: Vec::with_capacity(PLACES.len()),
             queues: None,
@@ -251,13 +271,12 @@ fn let_by(queues: &mut Queues, shared: &Shared, counters: &Counters) -> io::Resu
     }
 }
 
-fn name(survey: &Survey) -> String {
-    let all = [&survey.closing[..], &survey.refusing].concat();
+fn name(all: &[String]) -> String {
     let more = match all.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    let named: Vec<_> = all.into_iter().take(NAMED).collect();
+    let named = &all[..all.len().min(NAMED)];
     format!("`{}`{more}", named.join("`; `"))
 }
 
@@ -278,6 +297,7 @@ mod tests {
             found: None,
             logged: false,
             failed: 0,
+            tracking: Vec::new(),
         };
         let fails = || {
             Err(NftError::Silent {

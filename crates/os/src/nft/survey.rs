@@ -27,6 +27,8 @@ pub struct Survey {
     /// Rules in input or output chains that may drop or refuse packets of TCP, with no rule before them that accepts
     /// marks of gateways. Of the legacy iptables it is only known whether there may be such rules.
     pub refusing: Vec<String>,
+    /// Rules in prerouting chains that let packets by because conntrack knows their connection, where others may be dropped.
+    pub tracking: Vec<String>,
 }
 
 impl Survey {
@@ -164,6 +166,9 @@ impl Survey {
         let named = local::refusing(chains);
         let named = named.map(|(chain, rule)| format!("{table} {chain}: {rule}"));
         self.refusing.extend(named);
+        let named = local::asking_for_tracking(chains).into_iter();
+        self.tracking
+            .extend(named.map(|(chain, rule)| format!("{table} {chain}: {rule}")));
         for (place, chain) in chains.iter().enumerate() {
             let hook = chain.hook.unwrap_or_default();
             let own = chain.is_at("output") || chain.is_at("input");

@@ -1,6 +1,7 @@
-//! Finds rules of input and output chains that may drop packets of TCP.
+//! Finds rules of input and output chains that may drop packets of TCP, and those of prerouting chains that may drop them because
+//! conntrack does not know them.
 //!
-//! The result decides whether packets skip such chains, which costs some time, and it errs on the safe side: a rule is
+//! The result for input and output decides whether packets skip such chains, which costs some time, and it errs on the safe side: a rule is
 //! left out only where no packet of a gateway can ever match it.
 
 use super::Chain;
@@ -33,13 +34,20 @@ const OUTPUT: Place = Place {
     interface: ["iif", "iifname"],
 };
 
-/// The rules of a table that may do so, each with its chain's name: those of its input and output chains and of chains
+/// Packets of split connections are not tracked there; all others have a state.
+const PREROUTING: Place = Place {
+    hook: "prerouting",
+    states: &["invalid", "new", "established", "related"],
+    interface: ["oif", "oifname"],
+};
+
+/// The rules of a table that may do so in input and output chains, each with its chain's name: those of its input and output chains and of chains
 /// that these lead to.
 pub(super) fn refusing<'a>(chains: &'a [Chain<'a>]) -> impl Iterator<Item = (&'a str, &'a str)> {
     let found: BTreeSet<(usize, usize)> = [INPUT, OUTPUT]
         .iter()
         .flat_map(|place| {
-            let reached = reached(chains, place).into_iter();
+            let reached = reached(chains, bases(chains, place), place).into_iter();
             reached.flat_map(move |chain| {
                 let rules = before_admission(chains, chain).iter().enumerate();
                 let refusing = rules.filter(|(_, rule)| may_refuse(rule, place));
@@ -52,11 +60,45 @@ pub(super) fn refusing<'a>(chains: &'a [Chain<'a>]) -> impl Iterator<Item = (&'a
         .map(|(chain, number)| (chains[chain].name, chains[chain].rules[number]))
 }
 
-/// The chains and maps that packets of gateways may come to in the hook of `place`, by their numbers.
-fn reached(chains: &[Chain<'_>], place: &Place) -> BTreeSet<usize> {
-    let mut open: Vec<usize> = (0..chains.len())
-        .filter(|number| chains[*number].is_at(place.hook))
-        .collect();
+/// The rules of a table's prerouting chains that let packets by for their connection, in chains that may drop others, and those that
+/// drop what has no connection; each with its chain's name.
+pub(super) fn asking_for_tracking<'a>(chains: &'a [Chain<'a>]) -> Vec<(&'a str, &'a str)> {
+    let place = &PREROUTING;
+    let all = bases(chains, place).into_iter().flat_map(|base| {
+        let reached = reached(chains, vec![base], place);
+        let rules = reached.iter().flat_map(|number| {
+            let chain = &chains[*number];
+            chain.rules.iter().map(|rule| (chain.name, *rule))
+        });
+        let rules: Vec<_> = rules.collect();
+        let closes = chains[base]
+            .hook
+            .unwrap_or_default()
+            .contains("policy drop");
+        let drops = closes || rules.iter().any(|(_, rule)| may_refuse(rule, place));
+        rules.into_iter().filter(move |(_, rule)| {
+            rule.contains("ct state ")
+                && (may_refuse(rule, place) || drops && lets_by_tracked(rule))
+        })
+    });
+    all.collect()
+}
+
+/// Whether `rule` lets packets by where their connection is known, and not those that are not tracked.
+fn lets_by_tracked(rule: &str) -> bool {
+    let has = |wanted| words(rule).any(|word| word == wanted);
+    has("established") && !has("untracked") && (has("accept") || has("return"))
+}
+
+/// The chains of a table that are hooked in at `place`, by their numbers.
+fn bases(chains: &[Chain<'_>], place: &Place) -> Vec<usize> {
+    let all = 0..chains.len();
+    all.filter(|number| chains[*number].is_at(place.hook))
+        .collect()
+}
+
+/// The chains and maps that packets of gateways may come to from those that are `open` in the hook of `place`, by their numbers.
+fn reached(chains: &[Chain<'_>], mut open: Vec<usize>, place: &Place) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     while let Some(number) = open.pop() {
         if !reached.insert(number) {
@@ -250,6 +292,61 @@ mod tests {
         assert_eq!(wrong(&refused, true), [""; 0]);
         assert_eq!(wrong(&passed, false), [""; 0]);
         assert!(may_refuse("ct state new tcp dport 22 drop", &OUTPUT));
+    }
+
+    #[test]
+    fn rules_before_routing_that_ask_for_a_known_connection_are_found() {
+        let hook =
+            |policy: &str| format!("type filter hook prerouting priority mangle; policy {policy};");
+        let (open, closed) = (hook("accept"), hook("drop"));
+        let found = |policy, rules: &[&str]| {
+            let chains = [
+                chain(Some(policy), "pre", rules),
+                chain(
+                    None,
+                    "more",
+                    &["iifname \"wan\" ct state related,established accept"],
+                ),
+                chain(Some(&open), "other", &["tcp dport 9 drop"]),
+            ];
+            asking_for_tracking(&chains).len()
+        };
+        const ACCEPTS: &str =
+            "iifname \"wan\" ct state { established, related } counter packets 0 bytes 0 accept";
+        assert_eq!(
+            found(&open, &[ACCEPTS, "iifname \"wan\" meta l4proto tcp drop"]),
+            1
+        );
+        assert_eq!(found(&closed, &[ACCEPTS]), 1);
+        assert_eq!(
+            found(
+                &closed,
+                &["ct state vmap { established : accept, new : jump more }"]
+            ),
+            2
+        );
+        assert_eq!(found(&open, &["ct state untracked drop"]), 1);
+        assert_eq!(found(&open, &["ct state != { established, new } drop"]), 1);
+        // Nothing is dropped; what has no state is let by; what is dropped is not of ours.
+        assert_eq!(found(&open, &[ACCEPTS, "jump more"]), 0);
+        assert_eq!(
+            found(&closed, &["ct state established,related,untracked accept"]),
+            0
+        );
+        assert_eq!(
+            found(&open, &["ct state invalid drop", "udp dport 7 drop"]),
+            0
+        );
+        assert_eq!(
+            found(
+                &open,
+                &[
+                    "ct state established meta mark set ct mark",
+                    "tcp dport 7 drop"
+                ]
+            ),
+            0
+        );
     }
 
     #[test]
