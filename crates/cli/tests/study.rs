@@ -205,13 +205,11 @@ fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.strip_prefix(folder).unwrap().to_owned();
-        match path.is_dir() {
-            true => files.extend(
-                content(&path)
-                    .into_iter()
-                    .map(|(inner, text)| (name.join(inner), text)),
-            ),
-            false => drop(files.insert(name, fs::read(path).unwrap())),
+        if path.is_dir() {
+            let inner = content(&path).into_iter();
+            files.extend(inner.map(|(below, text)| (name.join(below), text)));
+        } else {
+            files.insert(name, fs::read(path).unwrap());
         }
     }
     files

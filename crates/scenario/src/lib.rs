@@ -33,6 +33,7 @@ mod emit;
 mod model;
 mod names;
 mod parse;
+mod set;
 pub mod study;
 mod topology;
 

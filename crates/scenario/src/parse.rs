@@ -54,11 +54,16 @@ impl Scenario {
         if document.is_broken() {
             return document.finish(None);
         }
-        let mut root = document.root();
-        studies(&mut root);
-        let scenario = scenario(root, known);
+        let scenario = single(&document, known);
         document.finish(scenario)
     }
+}
+
+/// The scenario that `document` describes, which is no study; problems are recorded in it.
+pub(crate) fn single(document: &Document<'_>, known: Known<'_>) -> Option<Scenario> {
+    let mut root = document.root();
+    studies(&mut root);
+    scenario(root, known)
 }
 
 /// The scenario that `root` describes, checked as a whole; problems are recorded in its document.

@@ -86,6 +86,9 @@ impl<O: Observer> Engine<O> {
             if now > horizon {
                 return Ok((horizon, usize::MAX));
             }
+            if self.network.observer.stops() {
+                return Ok(last);
+            }
             last = (now, source);
             let links = self.network.links.len();
             if source < links {

@@ -4,6 +4,7 @@ use crate::{EndId, Packet};
 use bentpipe_base::Instant;
 use bentpipe_tcp::Connection;
 use bentpipe_wire::Segment;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Sees more of a run than its counters tell. Every method does nothing unless it is overridden; `()` observes nothing,
 /// and costs nothing.
@@ -34,10 +35,26 @@ pub trait Observer {
     /// `end` has acted, on a segment, a timer or its application; its TCP now looks like this.
     #[inline]
     fn acted(&mut self, _now: Instant, _end: EndId, _tcp: &Connection) {}
+
+    /// Whether the run is to end here, with its flows cut off. Asked before each event.
+    #[inline]
+    fn stops(&self) -> bool {
+        false
+    }
 }
 
 impl Observer for () {
     const PACKETS: bool = false;
+}
+
+/// Ends the run once it is raised.
+impl Observer for &AtomicBool {
+    const PACKETS: bool = false;
+
+    #[inline]
+    fn stops(&self) -> bool {
+        self.load(Ordering::Relaxed)
+    }
 }
 
 /// Two observers that both see everything.
@@ -67,6 +84,10 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn acted(&mut self, now: Instant, end: EndId, tcp: &Connection) {
         self.0.acted(now, end, tcp);
         self.1.acted(now, end, tcp);
+    }
+
+    fn stops(&self) -> bool {
+        self.0.stops() || self.1.stops()
     }
 }
 
@@ -102,5 +123,9 @@ impl<O: Observer> Observer for Option<O> {
         if let Some(observer) = self {
             observer.acted(now, end, tcp);
         }
+    }
+
+    fn stops(&self) -> bool {
+        self.as_ref().is_some_and(Observer::stops)
     }
 }

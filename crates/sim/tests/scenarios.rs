@@ -3,9 +3,12 @@
 
 mod common;
 
+use bentpipe_base::Instant;
 use bentpipe_outcome::End;
 use bentpipe_scenario::{Pep, PepKind, Scenario, Snoop};
-use bentpipe_sim::{Options, run};
+use bentpipe_sim::{EndId, Observer, Options, observe, run};
+use bentpipe_wire::Segment;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn refusal(text: &str) -> String {
     run(&common::parse(text), &Options::default())
@@ -243,4 +246,35 @@ fn errors_before_the_queue_have_a_measure() {
     // 2% of what the link carries are lost of the one bound, and none of the other.
     let [narrow, wide] = [&behind, &before].map(|run| run.flows[0].limit.unwrap().mbps());
     assert!((narrow / wide - 0.98).abs() < 1e-4, "{narrow} {wide}");
+}
+
+/// Raises a flag after so many segments, and so ends the run.
+struct Impatient<'f> {
+    flag: &'f AtomicBool,
+    segments: u32,
+}
+
+impl Observer for Impatient<'_> {
+    fn segment(&mut self, _now: Instant, _end: EndId, _segment: &Segment) {
+        self.segments += 1;
+        self.flag.store(self.segments >= 100, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_run_that_someone_stops_ends_there_with_its_flows_cut_off() {
+    let scenario = common::parse(include_str!("../../../scenarios/geo.toml"));
+    let flag = AtomicBool::new(false);
+    let whole = run(&scenario, &Options::default()).unwrap();
+    let (calm, _) = observe(&scenario, &Options::default(), &flag).unwrap();
+    assert_eq!(calm, whole, "nobody has stopped it");
+    let impatient = Impatient {
+        flag: &flag,
+        segments: 0,
+    };
+    let (stopped, (_, seen)) = observe(&scenario, &Options::default(), (&flag, impatient)).unwrap();
+    assert_eq!(stopped.flows[0].end, End::CutOff);
+    assert!(stopped.elapsed < whole.elapsed / 4, "{:?}", stopped.elapsed);
+    // What is sent within the one event goes out.
+    assert!((100..150).contains(&seen.segments), "{}", seen.segments);
 }

@@ -31,10 +31,10 @@ pub struct Expander<'s> {
 }
 
 /// A key, where it is said, and what it is set to.
-struct Setting<'s> {
-    key: Cow<'s, str>,
-    place: Place,
-    value: Spanned<DeValue<'s>>,
+pub(crate) struct Setting<'s> {
+    pub(crate) key: Cow<'s, str>,
+    pub(crate) place: Place,
+    pub(crate) value: Spanned<DeValue<'s>>,
 }
 
 impl<'s> Expander<'s> {
@@ -151,7 +151,11 @@ impl<'s> Expander<'s> {
 
 /// Sets the dotted `path` below `table`. All tables on the way must be there; an array of tables is
 /// entered by the `name` of one of them, or by `*` for all.
-fn set<'s>(table: &mut DeTable<'s>, path: &str, setting: &Setting<'s>) -> Result<(), Wrong> {
+pub(crate) fn set<'s>(
+    table: &mut DeTable<'s>,
+    path: &str,
+    setting: &Setting<'s>,
+) -> Result<(), Wrong> {
     let Some((head, rest)) = path.split_once('.') else {
         // Anew, so that the key too stands where the axis says it.
         table.remove(path);
