@@ -31,32 +31,16 @@ const VIEWS = {
   },
 };
 let view = VIEWS.rate;
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** uPlot plugin: names and values under the pointer. */
-function tooltip(rows) {
-  const tip = make("div", { class: "tip", hidden: "" });
-  return {
-    hooks: {
-      init: (plot) => plot.over.append(tip),
-      setCursor: (plot) => {
-        const at = plot.cursor.idx;
-        tip.hidden = at === null || at === undefined || plot.cursor.left < 0;
-        if (tip.hidden) return;
-        const lines = rows
-          .map((row, i) => [row, plot.data[i + 1][at]])
-          .filter(([row, value]) => finite(value) && !hidden.has(row.key))
-          .sort((a, b) => b[1] - a[1]);
-        tip.replaceChildren(make("strong", {}, `second ${plot.data[0][at]}`),
-          ...lines.map(([row, value]) => make("div", { class: "name" }, sample(row), fullName(row), make("b", {}, value.toFixed(2)))));
-        const right = plot.cursor.left > plot.over.clientWidth / 2;
-        tip.style.left = right ? "" : `${plot.cursor.left + 14}px`;
-        tip.style.right = right ? `${plot.over.clientWidth - plot.cursor.left + 14}px` : "";
-        tip.style.top = "8px";
-      },
-    },
-  };
-}
+/** Names and values under the pointer. */
+const values = (rows) => tooltip((plot, at) => {
+  const lines = rows
+    .map((row, i) => [row, plot.data[i + 1][at]])
+    .filter(([row, value]) => known(value) && !hidden.has(row.key))
+    .sort((a, b) => b[1] - a[1]);
+  return [make("strong", {}, `second ${plot.data[0][at]}`),
+    ...lines.map(([row, value]) => make("div", { class: "name" }, sample(row), fullName(row), make("b", {}, value.toFixed(2))))];
+});
 
 /** The line of the limit, across the whole plot. */
 function limitLine(limit) {
@@ -93,7 +77,6 @@ function chart(panel, index) {
   const x = Array.from({ length: seconds }, (_, i) => i + 1);
   const points = rows.map((row) => view.points(cellOf(row, index).series));
   const pad = (series) => Array.from({ length: seconds }, (_, i) => series[i] ?? null);
-  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   const options = {
     width: panel.clientWidth - 34,
     height: 250,
@@ -101,11 +84,11 @@ function chart(panel, index) {
     cursor: { y: false, points: { size: 6 } },
     legend: { show: false },
     scales: { x: { time: false, range: [0.5, seconds] }, y: { range: (_, __, max) => [0, view.top(max)] } },
-    axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis, size: 64, values: (_, ticks) => ticks.map((t) => `${t} ${view.unit}`) }],
+    axes: [{ ...axis(), size: 30, values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis(), size: 64, values: (_, ticks) => ticks.map((t) => `${t} ${view.unit}`) }],
     series: [{}, ...rows.map((row) => ({
       label: fullName(row), stroke: colour(row), width: row.ours ? 3 : 2, dash: dash(row), show: !hidden.has(row.key), points: { show: false },
     }))],
-    plugins: [tooltip(rows), limitLine(data.setting.limits[index])],
+    plugins: [values(rows), limitLine(data.setting.limits[index])],
   };
   const target = make("div");
   panel.append(target);
@@ -141,16 +124,14 @@ function views() {
 
 function legend() {
   for (const row of data.rows) {
-    const button = make("button", { type: "button", "aria-pressed": "true" }, sample(row), fullName(row));
-    button.addEventListener("click", () => {
-      if (!hidden.delete(row.key)) hidden.add(row.key);
-      button.setAttribute("aria-pressed", `${!hidden.has(row.key)}`);
+    put("legend", toggle([sample(row), fullName(row)], (hide) => {
+      if (hide) hidden.add(row.key);
+      else hidden.delete(row.key);
       for (const { plot, rows } of plots) {
         const at = rows.indexOf(row);
-        if (at >= 0) plot.setSeries(at + 1, { show: !hidden.has(row.key) });
+        if (at >= 0) plot.setSeries(at + 1, { show: !hide });
       }
-    });
-    put("legend", button);
+    }));
   }
 }
 
@@ -162,8 +143,8 @@ const STEP = 22;
 function timePanel(name, index, key) {
   const cutoff = data.setting.cutoff_s;
   const times = data.rows.map((row) => cellOf(row, index)[key]);
-  const known = times.flatMap((time) => time.all).filter(finite);
-  const low = Math.min(0.5, ...known);
+  const finished = times.flatMap((time) => time.all).filter(known);
+  const low = Math.min(0.5, ...finished);
   const scale = (value) => LABELS + 8 + (Math.log(value / low) / Math.log(cutoff / low)) * (WIDTH - LABELS - 46);
   const height = data.rows.length * STEP + 30;
   const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${name}: time to complete` });
@@ -186,12 +167,12 @@ function timePanel(name, index, key) {
       mark.style.fill = `var(--c-${row.key})`;
       svg.append(mark);
     };
-    time.all.filter(finite).forEach((value) => dot(value, 0.55));
-    if (finite(time.median)) {
+    time.all.filter(known).forEach((value) => dot(value, 0.55));
+    if (known(time.median)) {
       const mark = draw("line", { x1: scale(time.median), x2: scale(time.median), y1: y - 7, y2: y + 7, "stroke-width": 3 });
       mark.style.stroke = `var(--c-${row.key})`;
       svg.append(mark);
-      text(Math.max(...time.all.filter(finite).map(scale)) + 8, y + 4, seconds(time.median));
+      text(Math.max(...time.all.filter(known).map(scale)) + 8, y + 4, seconds(time.median));
     } else {
       text(scale(cutoff), y + 4, time.cut ? `> ${cutoff}` : missing(time), { "text-anchor": "middle" });
     }
@@ -207,14 +188,9 @@ function times() {
   }
 }
 
+theme(charts);
 views();
 legend();
 times();
 charts();
-document.addEventListener("theme", charts);
-let resizing;
-addEventListener("resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(charts, 120);
-});
 document.documentElement.dataset.ready = "yes";

@@ -1,20 +1,9 @@
-// The report of a comparison: its table, and the congestion windows of the kernel and the simulator.
+// The report of a comparison: its table, and the congestion windows of the kernel and the simulator; after page.js.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const SIDES = ["kernel", "simulator"];
 
-/** An element with attributes and children; a string child is text, never markup. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children.flat(Infinity));
-  return element;
-}
-
-const put = (id, ...children) => document.getElementById(id).append(...children);
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const known = (value) => value !== null && value !== undefined;
 const manyFlows = new Set(data.rows.map((row) => row.flow)).size > 1;
 const title = (row) => (manyFlows ? `${row.case}: ${row.flow}` : row.case);
 
@@ -63,7 +52,6 @@ function chart(panel, row) {
   }
   const x = Array.from({ length }, (_, i) => i / 10);
   const pad = (values) => x.map((_, i) => (i < values.length ? values[i] : null));
-  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   const options = {
     width: panel.clientWidth - 34,
     height: 270,
@@ -71,7 +59,7 @@ function chart(panel, row) {
     cursor: { show: false },
     legend: { show: false },
     scales: { x: { time: false, range: [0, (length - 1) / 10 || 1] }, y: { range: (_, __, max) => [0, max * 1.04 || 1] } },
-    axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis, size: 52 }],
+    axes: [{ ...axis(), size: 30, values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis(), size: 52 }],
     series: [{}, ...lines.map(({ side, alpha, width }) => ({
       label: SIDES[side], stroke: style(`--c-${side}`), width, alpha, dash: side ? [6, 3] : [], show: !hidden.has(side), points: { show: false },
     }))],
@@ -99,31 +87,19 @@ function legend() {
   SIDES.forEach((name, side) => {
     const mark = make("span", {}, side ? "╍" : "━");
     mark.style.color = `var(--c-${side})`;
-    const button = make("button", { type: "button", "aria-pressed": "true" }, mark, name);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(side)) hidden.add(side);
-      button.setAttribute("aria-pressed", `${!hidden.has(side)}`);
+    put("legend", toggle([mark, name], (hide) => {
+      if (hide) hidden.add(side);
+      else hidden.delete(side);
       for (const { plot, lines } of plots) {
-        lines.forEach((line, i) => { if (line.side === side) plot.setSeries(i + 1, { show: !hidden.has(side) }); });
+        lines.forEach((line, i) => { if (line.side === side) plot.setSeries(i + 1, { show: !hide }); });
       }
-    });
-    put("legend", button);
+    }));
   });
 }
 
-const root = document.documentElement;
-if (matchMedia("(prefers-color-scheme: dark)").matches) root.dataset.theme = "dark";
-document.getElementById("theme").addEventListener("click", () => {
-  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-  charts();
-});
+theme(charts);
 words();
 table();
 legend();
 charts();
-let resizing;
-addEventListener("resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(charts, 120);
-});
-root.dataset.ready = "yes";
+document.documentElement.dataset.ready = "yes";

@@ -18,35 +18,20 @@ function axisY(tick) {
   return Math.abs(tick) >= 1e4 ? `${tick / 1e3}k` : `${tick}`;
 }
 
-/** uPlot plugin: names and values under the pointer. */
-function tooltip(series, one) {
-  const tip = make("div", { class: "tip", hidden: "" });
-  return {
-    hooks: {
-      init: (plot) => plot.over.append(tip),
-      setCursor: (plot) => {
-        const at = plot.cursor.idx;
-        tip.hidden = !known(at) || plot.cursor.left < 0;
-        if (tip.hidden) return;
-        const x = plot.data[0][at];
-        const rows = series
-          .map((entry, i) => [entry, plot.data[i + 1][at]])
-          .filter(([entry, value]) => !entry.edge && known(value) && !hidden.has(entry.name))
-          .sort((a, b) => b[1] - a[1]);
-        const lines = rows.map(([entry, value]) => {
-          const mark = make("span", {}, "━");
-          mark.style.color = colour(entry.name);
-          return make("div", {}, mark, entry.name, make("b", {}, number(value)));
-        });
-        tip.replaceChildren(make("strong", {}, `${one.x} ${one.ticks[x] ?? x}`), ...lines);
-        const right = plot.cursor.left > plot.over.clientWidth / 2;
-        tip.style.left = right ? "" : `${plot.cursor.left + 14}px`;
-        tip.style.right = right ? `${plot.over.clientWidth - plot.cursor.left + 14}px` : "";
-        tip.style.top = "8px";
-      },
-    },
-  };
-}
+/** Names and values under the pointer. */
+const values = (series, one) => tooltip((plot, at) => {
+  const x = plot.data[0][at];
+  const rows = series
+    .map((entry, i) => [entry, plot.data[i + 1][at]])
+    .filter(([entry, value]) => !entry.edge && known(value) && !hidden.has(entry.name))
+    .sort((a, b) => b[1] - a[1]);
+  const lines = rows.map(([entry, value]) => {
+    const mark = make("span", {}, "━");
+    mark.style.color = colour(entry.name);
+    return make("div", {}, mark, entry.name, make("b", {}, number(value)));
+  });
+  return [make("strong", {}, `${one.x} ${one.ticks[x] ?? x}`), ...lines];
+});
 
 /** The lines up to `limit`, all of them without one. */
 function cut(lines, limit) {
@@ -73,7 +58,6 @@ function wrapped(label, most) {
 
 function chart(panel, one, limit) {
   const lines = cut(one.lines, limit);
-  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
   const category = one.ticks.length > 0;
   const log = one.log && !known(limit);
   const places = lines.flatMap((line) => line.x);
@@ -100,15 +84,15 @@ function chart(panel, one, limit) {
       y: { range: (_, min, max) => [min < 0 ? min * 1.04 : 0, max * 1.04 || 1] },
     },
     axes: [
-      { ...axis, label: known(limit) ? `${one.x}, enlarged up to ${limit}` : one.x, size: 15 + 15 * rows, splits: category ? one.ticks.map((_, i) => i) : undefined, values: category ? (_, at) => at.map((i) => labels[i]?.join("\n") ?? "") : (_, at) => at.map((x) => (known(x) ? axisY(x) : "")) },
-      { ...axis, size: 52, values: (_, ticks) => ticks.map(axisY) },
+      { ...axis(), label: known(limit) ? `${one.x}, enlarged up to ${limit}` : one.x, size: 15 + 15 * rows, splits: category ? one.ticks.map((_, i) => i) : undefined, values: category ? (_, at) => at.map((i) => labels[i]?.join("\n") ?? "") : (_, at) => at.map((x) => (known(x) ? axisY(x) : "")) },
+      { ...axis(), size: 52, values: (_, ticks) => ticks.map(axisY) },
     ],
     series: [{}, ...series.map((entry) => ({
       label: entry.name, stroke: entry.edge ? "transparent" : colour(entry.name), width: entry.edge ? 0 : 2, dash: dash(entry.name), spanGaps: true,
       show: !hidden.has(entry.name), points: { show: dots && !entry.edge, size: 5 },
     }))],
     bands,
-    plugins: [tooltip(series, one)],
+    plugins: [values(series, one)],
   };
   const target = make("div");
   panel.append(target);
@@ -141,28 +125,17 @@ function legend() {
   names.forEach((name, index) => {
     const mark = make("span", {}, index >= 8 ? "╍" : "━");
     mark.style.color = `var(--c-${index % 8})`;
-    const button = make("button", { type: "button", "aria-pressed": "true" }, mark, name);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(name)) hidden.add(name);
-      button.setAttribute("aria-pressed", `${!hidden.has(name)}`);
+    put("legend", toggle([mark, name], (hide) => {
+      if (hide) hidden.add(name);
+      else hidden.delete(name);
       for (const { plot, series } of plots) {
-        series.forEach((entry, i) => { if (entry.name === name) plot.setSeries(i + 1, { show: !hidden.has(name) }); });
+        series.forEach((entry, i) => { if (entry.name === name) plot.setSeries(i + 1, { show: !hide }); });
       }
-    });
-    put("legend", button);
+    }));
   });
 }
 
-function theme() {
-  const root = document.documentElement;
-  if (matchMedia("(prefers-color-scheme: dark)").matches) root.dataset.theme = "dark";
-  document.getElementById("theme").addEventListener("click", () => {
-    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-    figures();
-  });
-}
-
-theme();
+theme(data.figures.length ? figures : () => {});
 words();
 statements();
 tables();
@@ -173,9 +146,4 @@ if (data.figures.length) {
 } else {
   document.getElementById("figures-section").remove();
 }
-let resizing;
-addEventListener("resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(figures, 120);
-});
 document.documentElement.dataset.ready = "yes";

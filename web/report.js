@@ -1,33 +1,13 @@
-// The demo's report: words, cards, table and provenance. charts.js draws what moves.
+// The demo's report: words, cards, table and provenance, after page.js. charts.js draws what moves.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-/** An element with attributes and children; a string child is text, never markup. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== undefined && value !== null) element.setAttribute(name, value);
-  }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-/** The same for SVG. */
-function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-const put = (id, ...children) => document.getElementById(id).append(...children);
 const percent = (value) => `${+(value * 100).toFixed(1)}%`;
 const spaced = (text) => text.replace(/^([\d.]+)(\D+)$/, "$1\u00a0$2");
-const finite = (value) => value !== null && value !== undefined;
 const rate = (value) => value.toFixed(2);
 const seconds = (value) => (value < 10 ? value.toFixed(2) : value.toFixed(1));
-const colour = (row) => getComputedStyle(document.documentElement).getPropertyValue(`--c-${row.key}`).trim();
+const colour = (row) => style(`--c-${row.key}`);
 const DASHES = { "e2e-reno": [3, 3], "e2e-cubic": [8, 4], "e2e-bbr": [10, 3, 2, 3], "e2e-hybla": [5, 3], "split-rate-stock": [2, 3] };
 const dash = (row) => DASHES[row.key] ?? [];
 const fullName = (row) => `${row.mode === "split" ? "gateway, " : "end to end, "}${row.label}`;
@@ -68,7 +48,7 @@ function lead() {
 const cellOf = (row, index) => row.cells[index];
 const findRow = (key) => data.rows.find((row) => row.key === key);
 const missing = (time) => (time.failed ? "failed" : "—");
-const shown = (time, cutoff) => (time.cut ? `> ${cutoff} s` : finite(time.median) ? `${seconds(time.median)} s` : missing(time));
+const shown = (time, cutoff) => (time.cut ? `> ${cutoff} s` : known(time.median) ? `${seconds(time.median)} s` : missing(time));
 
 /** One card a loss rate: the default of most servers against ours, and the best end-to-end row beside. */
 function cards() {
@@ -77,9 +57,9 @@ function cards() {
   if (!before || !after) return document.getElementById("short").remove();
   data.setting.losses.forEach((loss, index) => {
     const [from, to] = [cellOf(before, index), cellOf(after, index)];
-    if (!finite(from.goodput) || !finite(to.goodput)) return;
+    if (!known(from.goodput) || !known(to.goodput)) return;
     const factor = to.goodput / from.goodput;
-    const rivals = data.rows.filter((row) => row.mode === "end-to-end" && finite(cellOf(row, index).goodput));
+    const rivals = data.rows.filter((row) => row.mode === "end-to-end" && known(cellOf(row, index).goodput));
     const best = rivals.reduce((a, b) => (cellOf(a, index).goodput >= cellOf(b, index).goodput ? a : b));
     const line = (name, left, right) => [make("dt", {}, name), make("dd", {}, left), make("dd", {}, right)];
     const cutoff = data.setting.cutoff_s;
@@ -99,8 +79,8 @@ function cards() {
 
 /** The best of a column: the largest or the smallest, when anything was measured. */
 function best(values, pick) {
-  const known = values.filter(finite);
-  return known.length ? pick(...known) : undefined;
+  const measured = values.filter(known);
+  return measured.length ? pick(...measured) : undefined;
 }
 
 function tableHead() {
@@ -115,21 +95,21 @@ function tableHead() {
 }
 
 /** Beside a figure that a pause of the host disturbed in every try. */
-const paused = (ms) => (finite(ms) ? make("small", { class: "paused" }, `host paused ${ms.toFixed(0)} ms`) : null);
+const paused = (ms) => (known(ms) ? make("small", { class: "paused" }, `host paused ${ms.toFixed(0)} ms`) : null);
 
 function goodputCell(cell, isBest) {
-  if (!finite(cell.goodput)) return make("td", { class: "first bad" }, "failed");
+  if (!known(cell.goodput)) return make("td", { class: "first bad" }, "failed");
   const bar = make("i");
   bar.style.width = `${Math.min(100, cell.share * 100)}%`;
-  return make("td", { class: `first share${isBest ? " best" : ""}`, title: finite(cell.most_retransmitted) ? `${percent(cell.most_retransmitted)} retransmitted` : undefined },
+  return make("td", { class: `first share${isBest ? " best" : ""}`, title: known(cell.most_retransmitted) ? `${percent(cell.most_retransmitted)} retransmitted` : undefined },
     rate(cell.goodput), make("small", {}, `${Math.round(cell.share * 100)}%`), make("span", { class: "fill" }, bar), paused(cell.host_paused_ms) ?? "");
 }
 
 function timeCell(time, isBest) {
   const mark = paused(time.host_paused_ms) ?? "";
   if (time.cut) return make("td", { class: "cut" }, `> ${data.setting.cutoff_s}`, mark);
-  if (!finite(time.median)) return make("td", { class: time.failed ? "bad" : "cut" }, missing(time));
-  const title = time.all.length > 1 ? `median of ${time.all.length}: ${time.all.map((t) => (finite(t) ? seconds(t) : "cut off")).join(", ")} s` : "one run";
+  if (!known(time.median)) return make("td", { class: time.failed ? "bad" : "cut" }, missing(time));
+  const title = time.all.length > 1 ? `median of ${time.all.length}: ${time.all.map((t) => (known(t) ? seconds(t) : "cut off")).join(", ")} s` : "one run";
   return make("td", { class: isBest ? "best" : undefined, title }, seconds(time.median), mark);
 }
 
@@ -173,28 +153,13 @@ function how() {
   put("how", make("dl", { class: "how" }, data.manifest.map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
   const head = ["run", "seed", "result", "retransmitted", "lateness p99", "attempts"];
   const rows = data.runs.map((run) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, run.name)), make("td", {}, `${run.seed}`),
-    make("td", {}, run.result), make("td", {}, finite(run.most_retransmitted) ? percent(run.most_retransmitted) : "—"),
-    make("td", {}, finite(run.lateness_ms) ? `${run.lateness_ms.toFixed(2)} ms` : "—"), make("td", {}, `${run.attempts}`)));
+    make("td", {}, run.result), make("td", {}, known(run.most_retransmitted) ? percent(run.most_retransmitted) : "—"),
+    make("td", {}, known(run.lateness_ms) ? `${run.lateness_ms.toFixed(2)} ms` : "—"), make("td", {}, `${run.attempts}`)));
   put("how", make("details", {}, make("summary", {}, `All ${data.runs.length} runs`),
     make("p", { class: "note" }, data.rerun),
     make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, head.map((name) => make("th", { scope: "col" }, name)))), make("tbody", {}, rows)))));
 }
 
-/** Light or dark: the reader's system decides until the button does. */
-function theme() {
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const wanted = { "#dark": "dark", "#light": "light" }[location.hash];
-  const set = (name) => {
-    document.documentElement.dataset.theme = name;
-    document.documentElement.style.colorScheme = name;
-    document.dispatchEvent(new Event("theme"));
-  };
-  set(wanted ?? (system.matches ? "dark" : "light"));
-  system.addEventListener("change", () => set(system.matches ? "dark" : "light"));
-  document.getElementById("theme").addEventListener("click", () => set(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-}
-
-theme();
 failures();
 lead();
 cards();

@@ -1,21 +1,7 @@
-// The report of a study: its tables, its figures, and what was run.
+// The report of a study: its tables, its figures, and what was run; after page.js.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-
-/** An element with attributes and children; a string child is text, never markup. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== undefined && value !== null) element.setAttribute(name, value);
-  }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-const put = (id, ...children) => document.getElementById(id).append(...children);
-const known = (value) => value !== null && value !== undefined;
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** Whole where numbers are whole or large, with three digits where they are small. */
 function number(value, percent = false) {

@@ -1,18 +1,7 @@
-// The page of a capture: the graphs of one stream at a time, after levels.js.
+// The page of a capture: the graphs of one stream at a time, after page.js and levels.js.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-/** An element with attributes and children; a string child is text, never markup. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children.flat(Infinity));
-  return element;
-}
-
-const put = (id, ...children) => document.getElementById(id).append(...children);
 
 const [FIN, SYN, RST, PSH, URG] = [1, 2, 4, 8, 32];
 const [NEW, AGAIN, ORDER, PROBE] = [1, 2, 3, 4];
@@ -336,7 +325,6 @@ function readout(plot) {
 function build(graph) {
   const target = document.getElementById(graph.id);
   target.replaceChildren();
-  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   const main = graph.id === "sequence";
   const options = {
     width: Math.max(200, target.clientWidth),
@@ -347,8 +335,8 @@ function build(graph) {
     select: { show: true },
     scales: { x: { time: false, auto: false, range: (_, min, max) => [min, max] }, y: { auto: false, range: (_, min, max) => [min, max] } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map((tick) => `${+tick.toPrecision(9)}`), size: 30 },
-      { ...axis, size: 64, values: (_, ticks) => ticks.map(tidy) },
+      { ...axis(), values: (_, ticks) => ticks.map((tick) => `${+tick.toPrecision(9)}`), size: 30 },
+      { ...axis(), size: 64, values: (_, ticks) => ticks.map(tidy) },
     ],
     series: [{}, { show: true, paths: () => null, points: { show: false } }],
     hooks: {
@@ -437,27 +425,15 @@ function controls() {
   for (const [kind, name] of KINDS) {
     const mark = make("span", {}, "━");
     mark.style.color = `var(--k-${kind})`;
-    const button = make("button", { type: "button", "aria-pressed": "true" }, mark, name);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(kind)) hidden.add(kind);
-      button.setAttribute("aria-pressed", `${!hidden.has(kind)}`);
+    put("legend", toggle([mark, name], (hide) => {
+      if (hide) hidden.add(kind);
+      else hidden.delete(kind);
       show(view.from, view.to, view.y);
-    });
-    put("legend", button);
+    }));
   }
-  const root = document.documentElement;
-  if (matchMedia("(prefers-color-scheme: dark)").matches) root.dataset.theme = "dark";
-  document.getElementById("theme").addEventListener("click", () => {
-    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-    rebuild();
-  });
-  let resizing;
-  addEventListener("resize", () => {
-    clearTimeout(resizing);
-    resizing = setTimeout(rebuild, 120);
-  });
+  theme(rebuild);
   select(menu.value);
-  root.dataset.ready = "yes";
+  document.documentElement.dataset.ready = "yes";
 }
 
 controls();

@@ -1,4 +1,4 @@
-//! Puts uPlot, fetched by npm, where the report can include it.
+//! Puts uPlot, fetched by npm, where the report can include it, and the pages' shared module as a plain script.
 #![allow(
     clippy::print_stdout,
     reason = "what is printed are instructions to cargo"
@@ -34,6 +34,11 @@ fn main() {
     for (from, to) in FILES {
         write(to, read(from));
     }
+    // A report is one file, whose scripts are not modules and cannot import one.
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/page.js");
+    println!("cargo::rerun-if-changed={}", module.display());
+    let module = fs::read_to_string(module).expect("web/page.js is part of the source");
+    write("page.js", module.replace("\nexport ", "\n"));
     // The MIT licence travels with every copy, and a report is a copy.
     write(
         "uPlot.licence.js",

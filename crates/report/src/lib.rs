@@ -21,9 +21,13 @@ use std::io::{self, Write};
 /// A mark in a template, and the text that takes its place.
 pub type Part = (&'static str, &'static str);
 
-/// What every page has: its style, and uPlot with its licence.
-const SHARED: [Part; 4] = [
+/// What every page has: its style and helpers, and uPlot with its licence.
+const SHARED: [Part; 5] = [
     ("{{report.css}}", include_str!("../../../web/report.css")),
+    (
+        "{{page.js}}",
+        include_str!(concat!(env!("OUT_DIR"), "/page.js")),
+    ),
     (
         "{{uplot.css}}",
         include_str!(concat!(env!("OUT_DIR"), "/uPlot.min.css")),

@@ -175,7 +175,7 @@ fn chromium_draws_the_page_without_a_word_on_the_console() {
     );
 
     // The same trap with a fault in it: otherwise a silent console would prove nothing.
-    let broken = page().replace("theme();\n", "theme();\nnothing.here();\n");
+    let broken = page().replace("theme(charts);\n", "theme(charts);\nnothing.here();\n");
     std::fs::write(&file, broken).unwrap();
     let (_, log) = chromium(&file, &profile);
     assert!(log.contains("CONSOLE"), "{log}");
