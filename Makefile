@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri deb deb-check fuzz clean
+.PHONY: help setup demo advisor advisor-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -12,6 +12,14 @@ demo: ## real split-TCP gateway against end-to-end TCP over an emulated GEO link
 	@scripts/setup build
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/as-root target/release/bentpipe demo --report demo-report $(ARGS)
+
+advisor: ## "what would a PEP buy on my link?": a page with the simulator in it, as files for any web server, in target/advisor
+	@scripts/setup build
+	@scripts/advisor build
+
+advisor-check: ## that page in Chromium: its figures, by keyboard, at three widths, light and dark; prints how fast it answers
+	@scripts/setup test
+	@scripts/advisor check $(ARGS)
 
 test: ## all tests that need no special hardware; counts what was skipped and why
 	@scripts/setup test
