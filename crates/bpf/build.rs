@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         eprintln!("OUT_DIR is not set: build with cargo");
         return ExitCode::FAILURE;
     };
-    for name in ["hybla", "rate", "replay"] {
+    for name in ["hybla", "rate", "replay", "scone"] {
         let built = SkeletonBuilder::new()
             .source(Path::new("src/bpf").join(format!("{name}.bpf.c")))
             .obj(out.join(format!("{name}.bpf.o")))

@@ -211,7 +211,7 @@ impl Drop for Controls {
 }
 
 /// libbpf would write to standard error.
-fn log_through_tracing() {
+pub(crate) fn log_through_tracing() {
     libbpf_rs::set_print(Some((PrintLevel::Info, |_, message| {
         tracing::debug!(target: "libbpf", "{}", message.trim_end());
     })));

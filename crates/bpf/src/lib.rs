@@ -12,6 +12,8 @@
 //! (`SO_MARK`) of the sockets that send over it; sockets whose mark is not configured get Hybla with
 //! its defaults, or Reno from the rate control.
 //!
+//! Besides, [`scone`] has the program that lowers the rate in SCONE packets at an interface.
+//!
 //! It leaves out when a control is chosen, which is the gateway's and the lab's. Begin with [`Controls`].
 #![forbid(unsafe_code)]
 
@@ -24,6 +26,7 @@ mod object;
 mod params;
 #[doc(hidden)]
 pub mod replay;
+pub mod scone;
 
 pub use bentpipe_cc::hybla::KERNEL as HYBLA;
 pub use bentpipe_cc::rate_control::KERNEL as RATE;

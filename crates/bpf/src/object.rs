@@ -12,7 +12,7 @@ pub(crate) const SHARES: &str = "bentpipe_shares";
 
 /// Bytes at an alignment fit for ELF headers.
 #[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
+pub(crate) struct Aligned<T: ?Sized>(pub(crate) T);
 
 /// The compiled programs of a control.
 pub(crate) struct Program {
@@ -29,6 +29,8 @@ pub(crate) static RATE: Program = Program {
     name: crate::RATE,
     code: &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/rate.bpf.o"))),
 };
+pub(crate) static SCONE: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/scone.bpf.o")));
 static REPLAY: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/replay.bpf.o")));
 
@@ -105,13 +107,13 @@ pub(crate) fn replay() -> Result<Object, LoadError> {
         .map_err(kernel("loading the replay programs"))
 }
 
-fn open(code: &[u8]) -> Result<OpenObject, LoadError> {
+pub(crate) fn open(code: &[u8]) -> Result<OpenObject, LoadError> {
     ObjectBuilder::default()
         .open_memory(code)
         .map_err(kernel("reading the compiled programs"))
 }
 
-fn kernel(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
+pub(crate) fn kernel(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
     move |source| LoadError::Kernel { doing, source }
 }
 

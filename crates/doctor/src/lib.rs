@@ -64,6 +64,7 @@ pub fn look() -> Vec<Finding> {
             "the satellite leg uses the kernel's hybla, bbr or cubic instead of our controls",
         ),
         bpf(),
+        tcx(),
         nfqueue(),
         descriptors(),
         network::translation(),
@@ -153,6 +154,23 @@ fn bpf() -> Finding {
     } else {
         good(what, "there")
     }
+}
+
+/// Programs at interfaces came with Linux 6.6.
+fn tcx() -> Finding {
+    let what = "programs at interfaces (TCX)";
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    if (numbers.next(), numbers.next()) >= (Some(6), Some(6)) {
+        return good(what, format!("kernel {release}"));
+    }
+    lack(
+        what,
+        Verdict::Less,
+        format!("kernel {release} has none"),
+        "QUIC connections are not told the link's rate (`scone`); boot Linux 6.6 or later",
+    )
 }
 
 fn has_queues() -> bool {

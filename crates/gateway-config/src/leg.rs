@@ -18,6 +18,22 @@ pub enum Carrier {
     Scps,
 }
 
+/// What QUIC connections that pass are told by SCONE, by direction; `None`: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SconeRates {
+    /// Of what leaves for the satellite.
+    pub to_sat: Option<Rate>,
+    /// Of what comes from it.
+    pub from_sat: Option<Rate>,
+}
+
+impl SconeRates {
+    /// Whether anything is told.
+    pub fn is_some(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
 /// The policy of one leg.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leg {
@@ -45,6 +61,8 @@ pub struct Leg {
     /// ones. `None` sets no bound. Only the gateway's satellite leg has it; in the simulator an ACK filter does the
     /// same.
     pub ack_rate: Option<Rate>,
+    /// What SCONE packets that cross the link are to say at most. Only the gateway's satellite leg has it.
+    pub scone: SconeRates,
     /// Segments in order that one acknowledgement answers, and how long it waits for the last of them; `None` leaves it to the TCP. Only
     /// ours can set it.
     pub ack_every: Option<u32>,
@@ -132,6 +150,7 @@ impl Leg {
             send_buffer: Bytes(2 << 20),
             receive_buffer: Bytes(2 << 20),
             ack_rate: None,
+            scone: SconeRates::default(),
             ack_every: None,
             ack_delay: None,
             notsent_lowat: None,

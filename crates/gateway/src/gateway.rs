@@ -11,6 +11,7 @@ use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
 use crate::handle::{
     Command, CommandError, CommandReceiver, Handle, ReplySender, StartSettings, Submission,
 };
+use crate::scone::Scone;
 use crate::shutdown_request::Shutdown;
 use bentpipe_base::Bytes;
 use bentpipe_carrier::CarrierHandle;
@@ -152,6 +153,7 @@ pub struct Gateway {
     meter: Meter,
     /// What carries a satellite leg in the place of the kernel's TCP.
     carrier: Option<CarrierHandle>,
+    scone: Option<Arc<Scone>>,
     connections: Connections,
     neighbours: Neighbours,
     /// This is dropped after the workers, because their congestion controls go with it.
@@ -462,6 +464,9 @@ impl Gateway {
             crate::config_file::warn(config, self.interception.interfaces());
             self.shared.renew(reload.bounds, reload.settings);
             self.drain_times = DrainTimes::of(config);
+            if let Some(scone) = &self.scone {
+                scone.advise(config.sat.scone);
+            }
             tracing::info!("reloaded: new flows go by the new configuration");
         } else {
             self.undo_preparation();

@@ -221,6 +221,8 @@ pub(crate) struct StartSettings {
     metrics: Option<SocketAddr>,
     flow_log: Option<PathBuf>,
     ack_rate: Option<Rate>,
+    /// Whether SCONE packets are told anything; what, may change.
+    scone: bool,
     /// Where some policy asks for the agent.
     snoop: Option<(Snoop, Bytes, usize)>,
     carried: Option<(Leg, Vec<String>)>,
@@ -243,6 +245,7 @@ impl StartSettings {
             metrics: config.metrics,
             flow_log: config.flow_log.clone(),
             ack_rate: config.sat.ack_rate,
+            scone: config.sat.scone.is_some(),
             carried: config.carried_leg().map(|leg| {
                 let names = config.carried_names().into_iter();
                 (leg.clone(), names.map(str::to_owned).collect())
@@ -289,6 +292,7 @@ impl StartSettings {
             ("`metrics`", self.metrics != new.metrics),
             ("`flow_log`", self.flow_log != new.flow_log),
             ("`ack_rate`", self.ack_rate != new.ack_rate),
+            ("whether there is a `scone`", self.scone != new.scone),
             (
                 "the leg with `carrier = \"scps\"`",
                 self.carried != new.carried,

@@ -31,6 +31,7 @@ mod handle;
 mod liveness_watchdog;
 mod manage;
 mod reader_heartbeat;
+mod scone;
 mod shutdown_request;
 mod snoop;
 mod status;
@@ -48,6 +49,7 @@ pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
 pub use handle::{CommandError, Handle};
 pub use manage::protocol;
 pub use manage::{ConfigSource, ManageError, Manager};
+pub use scone::SconeStatus;
 pub use shutdown_request::{Shutdown, SignalError};
 pub use status::{
     FlowCounts, FlowLegStatus, FlowStatus, LegStatus, LimitsNow, Status, UnsplitCount,

@@ -4,6 +4,7 @@
 //! and the two have the same addresses, exchanged. So the status costs the data plane only the kernel's time for the list.
 
 use crate::gateway::Meter;
+use crate::scone::{Scone, SconeStatus};
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Carrier, LegId};
 use bentpipe_interception::{Limit, Marks};
@@ -14,7 +15,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// For so long the same status is given again, without asking the kernel.
@@ -51,6 +52,8 @@ pub struct Status {
     pub lan: LegStatus,
     /// The satellite leg.
     pub sat: LegStatus,
+    /// What SCONE tells QUIC connections that pass; `None`: nothing.
+    pub scone: Option<SconeStatus>,
     /// What only ever grows, by name: see [`crate::Snapshot`].
     pub counters: BTreeMap<&'static str, u64>,
     /// What has passed unsplit, by kind, reason and policy: packets.
@@ -173,6 +176,7 @@ pub(crate) struct StartFacts {
     pub(crate) marks: Marks,
     pub(crate) began: Instant,
     pub(crate) lacks: Vec<String>,
+    pub(crate) scone: Weak<Scone>,
 }
 
 /// Collects the status of one gateway.
@@ -300,6 +304,7 @@ impl StatusCollector {
             limit: shared.limit(),
             lan,
             sat,
+            scone: self.facts.scone.upgrade().map(|scone| scone.status()),
             counters: snapshot
                 .entries()
                 .iter()

@@ -5,12 +5,12 @@
 
 mod support;
 
-use bentpipe_os::netlink::{Prefix, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::{need, nft};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use support::listen::listen_at;
+use support::office::Office;
 use support::{Ip, PATIENCE, Stage, connect_in, converse, eventually, pattern};
 
 const HANDSHAKES: [&str; 2] = ["end-to-end", "early"];
@@ -257,49 +257,6 @@ fn ecn_is_asked_for_where_the_client_asks() {
                 assert_eq!(seen > 0, client_asks, "{case}: {seen} {name} at the client");
             }
         }
-    }
-}
-
-/// A second network towards the satellite; gone when dropped.
-struct Office(Netns, #[allow(dead_code, reason = "its end")] Veth);
-
-impl Office {
-    fn host(ip: Ip) -> IpAddr {
-        match ip {
-            Ip::V4 => "10.77.5.2".parse().unwrap(),
-            Ip::V6 => "fd77:5::2".parse().unwrap(),
-        }
-    }
-
-    /// By interface `sat1` of the gateway.
-    fn open(stage: &Stage) -> Self {
-        let office = Netns::create("office").unwrap();
-        office
-            .set_sysctl("net.ipv6.conf.default.dad_transmits", "0")
-            .unwrap();
-        let near = VethEnd {
-            netns: &office,
-            name: "eth0",
-        };
-        let far = VethEnd {
-            netns: &stage.gateway,
-            name: "sat1",
-        };
-        let veth = Veth::create(near, far).unwrap();
-        for (ip, bits, router) in [(Ip::V4, 24, "10.77.5.1"), (Ip::V6, 64, "fd77:5::1")] {
-            let router: IpAddr = router.parse().unwrap();
-            let prefix = |address| Prefix::new(address, bits).unwrap();
-            let netlink = office.netlink().unwrap();
-            netlink.add_address("eth0", prefix(Self::host(ip))).unwrap();
-            let gateway = stage.gateway.netlink().unwrap();
-            gateway.add_address("sat1", prefix(router)).unwrap();
-        }
-        veth.set_up().unwrap();
-        for (everywhere, router) in [(Prefix::ALL_V4, "10.77.5.1"), (Prefix::ALL_V6, "fd77:5::1")] {
-            let route = bentpipe_os::netlink::Route::via(everywhere, router.parse().unwrap());
-            office.netlink().unwrap().add_route(&route).unwrap();
-        }
-        Self(office, veth)
     }
 }
 

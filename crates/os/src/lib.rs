@@ -20,4 +20,5 @@ pub mod nft;
 pub mod owner;
 mod presence;
 pub mod sweep;
+pub mod tcx;
 pub mod tun;

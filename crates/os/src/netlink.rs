@@ -18,7 +18,7 @@ mod watch;
 
 pub use bentpipe_base::{Family, ParsePrefixError, Prefix};
 pub use diversion::{Diversion, TurnedBack};
-pub use link::{LinkStats, Veth, VethEnd};
+pub use link::{LinkPoint, LinkStats, Veth, VethEnd};
 pub use route::{Route, RouteGuard};
 pub use rule::{Mark, Rule, RuleAction, RuleGuard, Table};
 pub use watch::Watch;

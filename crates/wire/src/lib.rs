@@ -8,7 +8,7 @@
 //!
 //! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
 //! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 3168, 768, 792, 4443, 1071;
-//! virtio 1.2, section 5.1.6; CCSDS 714.0-B-2 ([`scps`]).
+//! virtio 1.2, section 5.1.6; CCSDS 714.0-B-2 ([`scps`]); draft-ietf-scone-protocol-08 ([`scone`]).
 //!
 //! Begin with [`Packet`].
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ mod packet;
 mod payload;
 pub mod pcapng;
 pub mod saratoga;
+pub mod scone;
 pub mod scps;
 mod segment;
 mod tcp;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::SconeRates;
 use bentpipe_base::{Probability, Rate};
 use proptest::prelude::*;
 
@@ -37,6 +38,7 @@ fn every_key_is_read() {
         notsent_lowat = "32kB"
         receive_rate = "50Mbit/s"
         ack_rate = "250kbit/s"
+        scone = "50%"
         [leg.bulk]
         congestion_control = "cubic"
         receive_buffer = "1MiB"
@@ -104,6 +106,11 @@ fn every_key_is_read() {
     );
     assert!(config.sat.link.aggressive && !config.lan.link.aggressive);
     assert_eq!(config.sat.ack_rate, Some(Rate::from_bits_per_sec(250_000)));
+    let told = SconeRates {
+        to_sat: Some(Rate::from_bits_per_sec(5_000_000)),
+        from_sat: Some(Rate::from_bits_per_sec(25_000_000)),
+    };
+    assert_eq!(config.sat.scone, told);
     assert_eq!(config.sat.notsent_lowat, Some(Bytes(32_000)));
     assert_eq!(config.sat.send_buffer, Bytes(6_000_000));
     assert_eq!(config.sat.receive_buffer, Bytes(30_000_000));
@@ -431,6 +438,16 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[sat]\nmss = \"20kB\"", "from 88B to 16KiB"),
     ("[sat]\nreceive_rate = \"fast\"", "\"10Mbit/s\""),
     ("[sat]\nack_rate = \"half\"", "\"10Mbit/s\""),
+    (
+        "[sat]\nscone = \"50%\"",
+        "`scone` of a link of unknown rate",
+    ),
+    (
+        "[sat]\nrate = \"1Mbit/s\"\nscone = \"on\"",
+        "\"50%\" or 0.5, or \"off\"",
+    ),
+    ("[sat]\nrate = \"1Mbit/s\"\nscone = \"0.1%\"", "too little"),
+    ("[lan]\nscone = \"50%\"", "unknown key `scone`"),
     ("[lan]\nack_rate = \"1Mbit/s\"", "unknown key `ack_rate`"),
     (
         "[[policy]]\naction = \"split\"\ninterface = \"a b\"",

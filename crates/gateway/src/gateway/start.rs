@@ -11,6 +11,7 @@ use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
 use crate::handle::{Handle, StartSettings};
 use crate::liveness_watchdog::{self, Watchdog};
 use crate::manage::protocol::{self, Request};
+use crate::scone::Scone;
 use crate::status::{StartFacts, StatusCollector};
 use bentpipe_carrier::{CarrierError, CarrierHandle};
 use bentpipe_gateway_config::{Config, Handshake, Interface, LegId};
@@ -36,7 +37,7 @@ use std::collections::HashSet;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use thiserror::Error;
 
 /// A gateway could not start; nothing is left behind.
@@ -195,6 +196,7 @@ impl Gateway {
             marks,
             began: timer::now(),
             lacks: Vec::new(),
+            scone: Weak::new(),
         };
         let mut collector = StatusCollector::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
@@ -249,6 +251,8 @@ impl Gateway {
             &interception,
         )?;
         collector.facts.lacks = std::mem::take(&mut thread_set.lacks);
+        let scone = Scone::start(config, &mut collector.facts.lacks).map(Arc::new);
+        collector.facts.scone = scone.as_ref().map_or_else(Weak::new, Arc::downgrade);
         let (commands, taken) = mpsc::channel();
         let handle = Handle {
             commands,
@@ -270,6 +274,7 @@ impl Gateway {
             shared,
             meter,
             carrier,
+            scone,
             connections,
             neighbours,
             congestion_controls,

@@ -192,6 +192,20 @@ fn status_families(status: &Status, page: &mut Page) -> fmt::Result {
         "reason",
         &bytes,
     )?;
+    if let Some(scone) = status.scone {
+        page.family(
+            (
+                "scone_packets",
+                Kind::Counter,
+                "SCONE packets that crossed the satellite link, by whether what they advised was lowered.",
+            ),
+            "advice",
+            &[
+                ("lowered", scone.lowered),
+                ("kept", scone.seen.saturating_sub(scone.lowered)),
+            ],
+        )?;
+    }
     let legs = [("lan", &status.lan), ("sat", &status.sat)];
     let each = |of: fn(&LegStatus) -> u64| legs.map(|(leg, status)| (leg, of(status)));
     page.family(

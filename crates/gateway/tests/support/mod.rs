@@ -11,6 +11,7 @@ pub mod child;
 pub mod flood;
 pub mod listen;
 pub mod managed;
+pub mod office;
 pub mod pair;
 pub mod peer;
 

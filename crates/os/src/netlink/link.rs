@@ -9,7 +9,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoPortKind, InfoVeth,
-    InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::IpAddr;
@@ -73,6 +73,15 @@ impl Link {
             controller,
         })
     }
+}
+
+/// Where programs at an interface find its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkPoint {
+    /// The number of the interface.
+    pub index: u32,
+    /// The octets before the IP header; `None`: this kind of interface is not known.
+    pub before_ip: Option<u32>,
 }
 
 /// One end of a veth pair: where it is and what it is called.
@@ -366,6 +375,23 @@ impl Netlink {
             Err(NetlinkError::NoInterface(_) | NetlinkError::BadName(_)) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Where programs at an interface find its packets.
+    ///
+    /// # Errors
+    /// Fails when there is none of that name.
+    pub fn link_point(&self, name: &str) -> Result<LinkPoint, NetlinkError> {
+        let LinkMessage { header, .. } = self.link(name)?;
+        let before_ip = match header.link_layer_type {
+            LinkLayerType::Ether | LinkLayerType::Loopback => Some(14),
+            LinkLayerType::None | LinkLayerType::Ppp | LinkLayerType::Rawip => Some(0),
+            _ => None,
+        };
+        Ok(LinkPoint {
+            index: header.index,
+            before_ip,
+        })
     }
 
     /// The interfaces of the namespace with the VLAN that each is of, if it is of one.

@@ -151,6 +151,10 @@ fn page(status: &Value) -> String {
         bytes(counter("bytes_to_sat")),
         bytes(counter("bytes_to_lan")),
     );
+    if status["scone"].is_object() {
+        let [seen, lowered] = ["seen", "lowered"].map(|it| number(status, &format!("/scone/{it}")));
+        let _ = writeln!(page, "scone    {lowered} of {seen} packets were told less");
+    }
     // Whatever else has happened, in the order of the names.
     let others = status
         .pointer("/counters")

@@ -3,7 +3,7 @@
 use super::policy::{Many, Name};
 use super::{Keys, Whole, sized};
 use crate::config::{LegId, Profile};
-use crate::{Carrier, Leg};
+use crate::{Carrier, Leg, SconeRates};
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_config::{Table, Value, Wrong};
 use std::time::Duration;
@@ -45,10 +45,12 @@ pub(super) fn leg(
     leg.link.guard = guard;
     let Overhead(overhead) = table.or("overhead", Overhead(leg.link.overhead));
     leg.link.overhead = overhead;
-    if let Some(LinkRate(rate)) = table.optional("receive_rate") {
+    let receive_rate = table.optional("receive_rate").map(|LinkRate(rate)| rate);
+    if let Some(rate) = receive_rate {
         leg.receive_buffer = Leg::buffer(rate);
     }
     if which == LegId::Sat {
+        leg.scone = scone(&mut table, rate, receive_rate);
         let rate = table.optional("ack_rate");
         leg.ack_rate = rate.map(|LinkRate(rate)| rate);
     }
@@ -62,6 +64,23 @@ pub(super) fn leg(
     }
     table.finish();
     (interfaces, leg)
+}
+
+/// What SCONE packets are to say at most, on a link of those rates.
+fn scone(table: &mut Table<'_, '_>, rate: Option<Rate>, receive_rate: Option<Rate>) -> SconeRates {
+    let Some(SconeShare(share)) = table.optional("scone") else {
+        return SconeRates::default();
+    };
+    if share.is_some() && rate.is_none() && receive_rate.is_none() {
+        let what = "`scone` of a link of unknown rate";
+        let wrong = Wrong::new(what, "a `rate`, a `receive_rate` or both beside it");
+        table.problem("scone", wrong);
+    }
+    let part = |rate: Option<Rate>| Some(rate?.scaled(share?.value()));
+    SconeRates {
+        to_sat: part(rate),
+        from_sat: part(receive_rate),
+    }
 }
 
 /// What only simulated legs know.
@@ -260,6 +279,23 @@ impl Value for Pacing {
         let expected = "a part of the rate from 10% to 100%, such as \"99%\" or 0.99";
         match Probability::read(value, source) {
             Ok(part) if part.value() >= 0.1 => Ok(Self(part)),
+            Ok(part) => Err(Wrong::new(format!("`{part}` is too little"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// The share of a link that a QUIC connection is told.
+struct SconeShare(Option<Probability>);
+
+impl Value for SconeShare {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a part of the rate from 1% to 100%, such as \"50%\" or 0.5, or \"off\"";
+        if String::read(value, source).is_ok_and(|text| text == "off") {
+            return Ok(Self(None));
+        }
+        match Probability::read(value, source) {
+            Ok(part) if part.value() >= 0.01 => Ok(Self(Some(part))),
             Ok(part) => Err(Wrong::new(format!("`{part}` is too little"), expected)),
             Err(wrong) => Err(Wrong::new(wrong.what, expected)),
         }
