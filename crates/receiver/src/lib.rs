@@ -326,6 +326,11 @@ impl Receiver {
         self.quick.on_sent(self.delay, now);
     }
 
+    /// A silence of the peer longer than `timeout` was one of its retransmission timeouts, as far as is known.
+    pub fn set_patience(&mut self, timeout: Duration) {
+        self.quick.set_patience(timeout);
+    }
+
     /// The acknowledgement that waited goes alone.
     pub fn delay_expired(&mut self) {
         self.delack = Instant::MAX;

@@ -1,5 +1,5 @@
-//! When an acknowledgement may wait, as Linux decides it: the first segments of a connection, and those behind one that
-//! arrived twice, are acknowledged one by one (quick ACKs), so that a peer in slow start opens its window soon; on a
+//! When an acknowledgement may wait, as Linux decides it: the first segments of a connection, those behind one that
+//! arrived twice, and those after a silence longer than the retransmission timeout are acknowledged one by one (quick ACKs), so that a peer in slow start opens its window soon; on a
 //! connection that answers what it gets, an acknowledgement waits for the answer (Linux `tcp_in_quickack_mode`,
 //! `inet_csk_in_pingpong_mode`).
 //!
@@ -8,16 +8,21 @@
 use bentpipe_base::Instant;
 use std::time::Duration;
 
+/// So many follow a copy or a silence (Linux `TCP_MAX_QUICKACKS`).
+const AFTERWARDS: u32 = 16;
+
 /// The quick acknowledgements of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuickAcks {
-    /// So many follow each event that asks for them; 0: there are none.
+    /// So many at the start, and no more later; 0: there are none.
     most: u32,
     left: u32,
     /// The latest data was answered with data.
     interactive: bool,
     /// When data arrived last.
     received: Option<Instant>,
+    /// The peer has run into a timeout where it was silent for longer.
+    patience: Duration,
 }
 
 impl QuickAcks {
@@ -27,11 +32,23 @@ impl QuickAcks {
             left: most,
             interactive: false,
             received: None,
+            patience: Duration::MAX,
         }
     }
 
+    /// The retransmission timeout is `timeout`, as far as is known.
+    pub(super) const fn set_patience(&mut self, timeout: Duration) {
+        self.patience = timeout;
+    }
+
     /// Data arrived. Returns whether its acknowledgement is due at once.
-    pub(super) const fn on_data(&mut self, now: Instant) -> bool {
+    pub(super) fn on_data(&mut self, now: Instant) -> bool {
+        if self
+            .received
+            .is_some_and(|at| now.since(at) > self.patience)
+        {
+            self.begin_again();
+        }
         self.received = Some(now);
         self.left > 0 && !self.interactive
     }
@@ -58,6 +75,17 @@ impl QuickAcks {
     /// Data arrived twice: the peer has lost acknowledgements, or recovers.
     pub(super) const fn on_duplicate(&mut self) {
         self.interactive = false;
-        self.left = self.most;
+        self.begin_again();
+    }
+
+    const fn begin_again(&mut self) {
+        let most = if self.most < AFTERWARDS {
+            self.most
+        } else {
+            AFTERWARDS
+        };
+        if self.left < most {
+            self.left = most;
+        }
     }
 }

@@ -92,3 +92,47 @@ fn every_second_segment_is_acknowledged_at_once_and_a_single_one_later() {
     receiver.acknowledge();
     assert_eq!(receiver.delack, Instant::MAX);
 }
+
+#[test]
+fn after_a_silence_longer_than_a_timeout_each_segment_is_acknowledged_again() {
+    let mut receiver = Receiver::new(&Settings {
+        mss: MSS,
+        receive_buffer: Bytes(100_000),
+        scale: 0,
+        delayed_ack: Duration::from_millis(40),
+        ack_every: 2,
+        quick_acks: 2,
+        acks_first_byte: false,
+        sacks_fin: false,
+        tells_duplicates: true,
+    });
+    receiver.synchronise(Seq(100));
+    receiver.acknowledge();
+    receiver.set_patience(Duration::from_millis(250));
+    let mut next = 0;
+    let mut at_once = |millis: u64| {
+        let payload = Payload::Virtual {
+            offset: next,
+            len: MSS.into(),
+        };
+        let now = NOW + Duration::from_millis(millis);
+        receiver.take(1 + next as i64, &payload, false, now);
+        next += u64::from(MSS);
+        let due = receiver.ack_now;
+        if due {
+            receiver.acknowledge();
+        }
+        due
+    };
+    // The first two of the connection, then every second.
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(&mut at_once),
+        [true, true, false, true, false]
+    );
+    at_once(5);
+    assert_eq!([255, 256].map(&mut at_once), [false, true]);
+    assert_eq!(
+        [600, 601, 602, 603].map(&mut at_once),
+        [true, true, false, true]
+    );
+}

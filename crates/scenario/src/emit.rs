@@ -110,6 +110,7 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
     let span = |key, span: Option<Duration>| span.map(|span| format!("{key} = \"{}\"", time(span)));
     let flag = |key, flag: Option<bool>| flag.map(|flag| format!("{key} = {flag}"));
     let window = endpoint.initial_window;
+    let quick_acks = endpoint.quick_acks;
     let recovery = endpoint.recovery.as_ref();
     let slow_start = endpoint.slow_start;
     let lines: Vec<String> = [
@@ -118,6 +119,7 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
         size("mss", endpoint.mss),
         window.map(|segments| format!("initial_window = {segments}")),
         span("delayed_ack", endpoint.delayed_ack),
+        quick_acks.map(|count| format!("quick_acks = {count}")),
         span("initial_rto", endpoint.initial_rto),
         span("min_rto", endpoint.min_rto),
         span("rto_variance", endpoint.rto_variance),

@@ -175,6 +175,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
             mss: sizes.0,
             initial_window,
             delayed_ack: times.0,
+            quick_acks: flags[1].map(|more| if more { 16 } else { 0 }),
             initial_rto: times.1,
             min_rto: times.2,
             rto_variance: times.0,

@@ -454,6 +454,7 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     config.ip_header = ip.header().0 as u16;
     // At most the longest packet.
     config.syn_length = endpoint.syn_length.map(|length| length.0 as u16);
+    config.quick_acks = endpoint.quick_acks.unwrap_or(config.quick_acks);
     if let Some(segments) = endpoint.initial_window {
         config.initial_window = segments;
     }

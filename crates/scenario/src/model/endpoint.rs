@@ -26,6 +26,8 @@ pub struct Endpoint {
     pub initial_window: Option<u32>,
     /// How long an acknowledgement may wait for a second segment; zero for none.
     pub delayed_ack: Option<Duration>,
+    /// Segments acknowledged one by one at the start; up to 16 after a silence, and when data arrives twice, as Linux.
+    pub quick_acks: Option<u32>,
     /// RTO before the first sample.
     pub initial_rto: Option<Duration>,
     /// Least RTO.

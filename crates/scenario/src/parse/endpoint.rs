@@ -25,6 +25,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
         mss: sized(&mut table, "mss", 1..=65_495),
         initial_window: initial_window(&mut table),
         delayed_ack: time(&mut table, "delayed_ack"),
+        quick_acks: quick_acks(&mut table),
         initial_rto: rto(&mut table, "initial_rto"),
         min_rto: rto(&mut table, "min_rto"),
         rto_variance: time(&mut table, "rto_variance"),
@@ -81,6 +82,15 @@ pub(super) fn initial_window(table: &mut Table<'_, '_>) -> Option<u32> {
     let what = format!("an initial window of {segments} segments");
     table.problem("initial_window", Wrong::new(what, "1 to 1000000"));
     None
+}
+
+fn quick_acks(table: &mut Table<'_, '_>) -> Option<u32> {
+    let segments = table.optional::<u64>("quick_acks")?;
+    if segments > 1_000_000 {
+        let what = format!("{segments} quick acknowledgements");
+        table.problem("quick_acks", Wrong::new(what, "0 to 1000000"));
+    }
+    u32::try_from(segments).ok()
 }
 
 pub(super) fn sized(
