@@ -132,7 +132,7 @@ impl Plan {
 fn config(dice: &mut Stream) -> tcp::Config {
     let variant = dice.choose(&["sack", "cubic", "hybla", "vegas", "newreno", "reno"]);
     let mut config = tcp::Config::rfc().variant(variant).unwrap();
-    if config.recovery.sack {
+    if config.recovery.without_sack.is_some() {
         let name = dice.choose(&["sack", "fack", "prr-rack", "rack-tlp"]);
         config.recovery = recovery::find(name).unwrap();
     }

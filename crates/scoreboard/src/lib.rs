@@ -58,6 +58,11 @@ impl Scoreboard {
         self.segments + self.again_out - self.sacked_out - self.lost_out
     }
 
+    /// Segments sent and not acknowledged.
+    pub fn segments(&self) -> u32 {
+        self.segments
+    }
+
     /// Segments that are held by SACK.
     pub fn sacked_out(&self) -> u32 {
         self.sacked_out
@@ -71,6 +76,11 @@ impl Scoreboard {
     /// Segments taken for lost that were sent again, and are on their way.
     pub fn again_out(&self) -> u32 {
         self.again_out
+    }
+
+    /// Whether a segment that was sent again is under way, or is the first one (Linux `tcp_any_retrans_done`).
+    pub fn has_resent(&self) -> bool {
+        self.again_out > 0 || self.ring.front().is_some_and(|first| first.transmits > 1)
     }
 
     fn index(&self, at: u64) -> usize {

@@ -107,6 +107,19 @@ impl Scoreboard {
         lost
     }
 
+    /// After a retransmission timeout marks as lost the first segment, and of the others those that were sent no later than
+    /// `due` (RFC 8985, section 6.3); all of them where the peer has discarded what it held ([`Self::lose_all`]).
+    pub fn lose_sent_until(&mut self, due: Instant) {
+        let Some(first) = self.get(0).copied() else {
+            return;
+        };
+        if first.sacked {
+            return self.lose_all();
+        }
+        self.judge_by_time((Instant::MAX, u64::MAX), due);
+        self.lose(first.from, first.from + 1, None, due);
+    }
+
     /// Among the segments in flight that were sent before `latest`, the time when the last one was sent.
     pub fn last_out_before(&self, latest: Order) -> Option<Instant> {
         let resent = self.resent.as_ref();

@@ -255,14 +255,6 @@ impl Config {
         }
     }
 
-    /// The recovery for a peer that does not speak SACK.
-    pub(crate) fn fallback(&self) -> &'static str {
-        match self.ns2.recovery_rules {
-            ns2::RecoveryRules::Rfc => "newreno",
-            ns2::RecoveryRules::Ns2 => "ns2-newreno",
-        }
-    }
-
     /// Bytes that a segment with payload takes on the link besides the payload.
     pub fn data_header(&self) -> u32 {
         match self.ns2.wire_size {
@@ -348,7 +340,7 @@ impl Config {
             adapt(&mut self);
         }
         // A variant whose recovery does not read SACK blocks does not negotiate SACK, as in ns-2 and the papers.
-        if !self.recovery.sack {
+        if self.recovery.without_sack.is_none() {
             self.sack_blocks = 0;
         }
         Ok(self)

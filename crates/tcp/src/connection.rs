@@ -247,12 +247,12 @@ impl Connection {
         let fallback = match wanted.without_snack {
             Some(_) if self.agreed.snack.is_some() => None,
             Some(with_sack) if self.agreed.sack => Some(with_sack),
-            // Without SACK the recovery is NewReno (RFC 6675, section 1).
-            _ => (wanted.sack && !self.agreed.sack).then(|| self.config.fallback()),
+            _ => wanted.without_sack.filter(|_| !self.agreed.sack),
         };
         if let Some(fallback) = fallback.and_then(recovery::find) {
             self.recovery = (fallback.new)();
         }
+        self.rx.set_patience(self.tx.rto.timeout());
         let options = if self.agreed.timestamps { 12 } else { 0 };
         let mss = u32::from(mss.min(self.config.mss).max(1));
         // A segment too small for the option carries one byte all the same.

@@ -3,6 +3,7 @@
 //! ns-2, whose rules differ, are in [`ns2`].
 
 mod newreno;
+mod prr_newreno;
 mod rack;
 mod reno;
 mod sack_detection;
@@ -72,8 +73,8 @@ pub struct Algorithm {
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
-    /// It reads SACK blocks.
-    pub sack: bool,
+    /// It reads SACK blocks; this one takes its place with a peer that does not speak SACK (RFC 6675, section 1).
+    pub without_sack: Option<&'static str>,
     /// It needs a peer that speaks SCPS-TP with SNACK; this one takes its place with a peer that speaks SACK alone.
     pub without_snack: Option<&'static str>,
     /// What [`Config::variant`] sets besides, because the recovery counts on it.
@@ -87,7 +88,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "tahoe",
         summary: "fast retransmit, then slow start from one segment",
-        sack: false,
+        without_sack: None,
         without_snack: None,
         adapt: None,
         new: || Box::<tahoe::Tahoe>::default(),
@@ -95,7 +96,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "reno",
         summary: "fast recovery of RFC 5681: the window inflates by duplicate acknowledgements",
-        sack: false,
+        without_sack: None,
         without_snack: None,
         adapt: None,
         new: || Box::<reno::Reno>::default(),
@@ -103,7 +104,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "newreno",
         summary: "fast recovery through partial acknowledgements (RFC 6582)",
-        sack: false,
+        without_sack: None,
         without_snack: None,
         adapt: None,
         new: || Box::<newreno::NewReno>::default(),
@@ -111,7 +112,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "sack",
         summary: "selective retransmission by the pipe of RFC 6675",
-        sack: true,
+        without_sack: Some("newreno"),
         without_snack: None,
         adapt: None,
         new: || Box::new(sack_recovery::SackRecovery::new(sack_detection::Sack)),
@@ -119,7 +120,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "fack",
         summary: "forward acknowledgement: lost is what lies three segments below the highest held",
-        sack: true,
+        without_sack: Some("newreno"),
         without_snack: None,
         adapt: None,
         new: || Box::new(sack_recovery::SackRecovery::new(sack_detection::Fack)),
@@ -127,7 +128,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "prr-rack",
         summary: "loss by time (RFC 8985), the window reduced in proportion (RFC 9937)",
-        sack: true,
+        without_sack: Some("prr-newreno"),
         without_snack: None,
         adapt: None,
         new: || Box::new(sack_recovery::SackRecovery::new(rack::Rack::default())),
@@ -135,7 +136,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "rack-tlp",
         summary: "as prr-rack, and a probe where the tail of a flight may be lost (RFC 8985 whole)",
-        sack: true,
+        without_sack: Some("prr-newreno"),
         without_snack: None,
         adapt: None,
         new: || {
@@ -145,9 +146,21 @@ pub const REGISTRY: &[Algorithm] = &[
         },
     },
     Algorithm {
+        name: "prr-newreno",
+        summary: "as newreno, the window reduced in proportion (RFC 9937): prr-rack for peers without SACK",
+        without_sack: None,
+        without_snack: None,
+        adapt: None,
+        new: || {
+            Box::new(sack_recovery::SackRecovery::new(
+                prr_newreno::DuplicateAcks::default(),
+            ))
+        },
+    },
+    Algorithm {
         name: "snack",
         summary: "what the receiver says that it misses (SNACK of SCPS-TP), and SACK beside it",
-        sack: true,
+        without_sack: Some("newreno"),
         without_snack: Some("rack-tlp"),
         adapt: None,
         new: || Box::new(sack_recovery::SackRecovery::new(snack::Snack::default())),
@@ -155,7 +168,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "ns2-tahoe",
         summary: "Tahoe as ns-2 2.35 does it",
-        sack: false,
+        without_sack: None,
         without_snack: None,
         adapt: None,
         new: || Box::<ns2::Tahoe>::default(),
@@ -163,7 +176,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "ns2-reno",
         summary: "Reno as ns-2 2.35 does it",
-        sack: false,
+        without_sack: None,
         without_snack: None,
         adapt: None,
         new: || Box::new(ns2::Reno::new(false)),
@@ -171,7 +184,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "ns2-newreno",
         summary: "NewReno as ns-2 2.35 does it",
-        sack: false,
+        without_sack: None,
         without_snack: None,
         adapt: None,
         new: || Box::new(ns2::Reno::new(true)),
@@ -179,7 +192,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "ns2-sack",
         summary: "Sack1 as ns-2 2.35 does it",
-        sack: true,
+        without_sack: Some("ns2-newreno"),
         without_snack: None,
         adapt: None,
         new: || Box::<ns2::Sack>::default(),
@@ -187,7 +200,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "ns2-fack",
         summary: "Fack as ns-2 2.35 does it",
-        sack: true,
+        without_sack: Some("ns2-newreno"),
         without_snack: None,
         adapt: Some(ns2::Fack::adapt),
         new: || Box::<ns2::Fack>::default(),
@@ -195,7 +208,7 @@ pub const REGISTRY: &[Algorithm] = &[
     Algorithm {
         name: "ns2-vegas",
         summary: "Vegas's own recovery as ns-2 2.35 does it",
-        sack: false,
+        without_sack: None,
         without_snack: None,
         adapt: Some(ns2::Vegas::adapt),
         new: || Box::<ns2::Vegas>::default(),

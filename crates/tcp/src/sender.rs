@@ -330,17 +330,10 @@ impl Sender {
         (sample.rtt, sample.echo) = (rtt, echo);
     }
 
-    /// Tells congestion control of an acknowledgement.
-    pub(crate) fn grow(&mut self, sample: &AckSample) {
+    /// Tells congestion control of an acknowledgement by which `delivered` segments count.
+    pub(crate) fn grow(&mut self, sample: &AckSample, delivered: u32) {
         self.tell_losses(sample.now);
         let rules = &self.config.ns2;
-        let delivered = match self.phase {
-            Phase::Open => sample.newly_acked.acked,
-            // Data that one acknowledgement covers after a timeout arrived long before, so it counts as one segment
-            // (RFC 3465, section 2.3).
-            Phase::Loss => sample.newly_acked.delivered.min(1),
-            _ => sample.newly_acked.delivered,
-        };
         let ack = cc::Ack {
             now: sample.now,
             una: self.seq(self.una),
@@ -408,11 +401,10 @@ impl Sender {
     }
 
     /// Enters loss state after a retransmission timeout: a window of one segment, and slow start from the first one.
-    /// The threshold is reduced unless the same data ran into a timeout before (RFC 5681, section 3.1); `anew` reduces
-    /// it in any case.
-    pub(crate) fn enter_loss(&mut self, in_flight: u32, anew: bool, now: Instant) {
+    /// The threshold is reduced where that is asked for.
+    pub(crate) fn enter_loss(&mut self, in_flight: u32, reduces: bool, now: Instant) {
         let congested = self.config.loss_cause == LossCause::Congestion;
-        if congested && (anew || self.retries <= 1) && !self.is_in_cwr() {
+        if congested && reduces && !self.is_in_cwr() {
             self.look(in_flight);
             self.window.ssthresh = self.congestion.ssthresh(&self.window);
         }

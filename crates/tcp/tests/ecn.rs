@@ -23,13 +23,17 @@ fn speaking(name: &str) -> Script {
     let recovery = recovery::find(name).expect("it is in the registry");
     let mut script = Script::connect(Config {
         recovery,
-        sack_blocks: if recovery.sack { 4 } else { 0 },
+        sack_blocks: if recovery.without_sack.is_some() {
+            4
+        } else {
+            0
+        },
         ..config(EcnMode::Ask)
     });
     script.out();
     script.pass(100);
     let options = TcpOptions {
-        sack_permitted: recovery.sack,
+        sack_permitted: recovery.without_sack.is_some(),
         ..mss(1000)
     };
     script.inject(seg(SYN | ACK | ECE, 0, 1).options(options));

@@ -13,7 +13,11 @@ fn with(recovery: &str) -> Config {
     let recovery = recovery::find(recovery).expect("it is in the registry");
     Config {
         recovery,
-        sack_blocks: if recovery.sack { 4 } else { 0 },
+        sack_blocks: if recovery.without_sack.is_some() {
+            4
+        } else {
+            0
+        },
         ..plain()
     }
 }

@@ -15,8 +15,8 @@
 //! anew: until what was sent after it arrives, nothing tells that it was lost again.
 //!
 //! Deviations: the round-trip time in that is Linux's, of what was acknowledged in order, if that was news, though SACK blocks beside it
-//! may name what was sent later (section 6.2, step 2: of what was sent last); no tail loss probe (section 7): that is `RackTlp`'s (`tail_loss_probe.rs`); at a timeout all that is not held
-//! is lost (section 6.3: only what is due by time, and the first segment).
+//! may name what was sent later (section 6.2, step 2: of what was sent last); no tail loss probe (section 7): that is `RackTlp`'s (`tail_loss_probe.rs`); D-SACK widens the reordering window only where
+//! segments came out of order.
 
 use super::sack_recovery::Detect;
 use super::{AckSample, RecoveryContext};
@@ -92,7 +92,8 @@ impl Rack {
     /// Step 4, D-SACK.
     fn on_duplicate(&mut self, tx: &RecoveryContext<'_>, duplicate: Option<(u64, u64)>) {
         self.round = self.round.filter(|round| tx.una() < *round);
-        if duplicate.is_some() && self.round.is_none() {
+        // Where nothing came out of order, it was not that which made a segment go again (Linux `tcp_dsack_seen`).
+        if duplicate.is_some() && self.reordered && self.round.is_none() {
             self.round = Some(tx.next());
             self.quarters = self.quarters.saturating_add(1);
             self.persist = PERSIST;
@@ -142,6 +143,18 @@ impl Detect for Rack {
 
     fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32 {
         self.judge(tx, sample.now)
+    }
+
+    /// RFC 8985, section 6.3: what was sent within the last round trip may yet be on its way.
+    fn timed_out(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> bool {
+        if !tx.has_timed_out() {
+            // All was too long for the path.
+            tx.board_mut().lose_all();
+            return false;
+        }
+        let due = now.as_nanos().saturating_sub(self.rtt.as_nanos() as u64);
+        tx.board_mut().lose_sent_until(Instant::from_nanos(due));
+        true
     }
 
     fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {

@@ -1,6 +1,6 @@
-//! What the recoveries that read SACK blocks share: retransmission of exactly what is lost while
-//! the segments on their way ("pipe") leave room in the window (RFC 6675, section 5). How a loss is
-//! detected is the [`Detect`]'s.
+//! What the recoveries that read SACK blocks share, and the one that deduces what these would tell: retransmission of exactly
+//! what is lost while the segments on their way ("pipe") leave room in the window (RFC 6675, section 5). How a loss is detected is the
+//! [`Detect`]'s.
 //!
 //! Deviations from RFC 6675: pipe counts segments as they were sent, not bytes; rules 3 and 4 of
 //! NextSeg (segments not known to be lost) are left out; after a retransmission timeout what the
@@ -26,6 +26,20 @@ pub(super) trait Detect: Debug + Send {
     /// As many duplicate acknowledgements as the configuration says mean that the first segment is lost, whatever is
     /// held beyond it.
     const COUNTS_DUPACKS: bool = true;
+
+    /// There is no SACK: what the peer holds is deduced from counts of acknowledgements.
+    const DEDUCES: bool = false;
+
+    /// Deduces from `sample`, in order or not (`advanced`), how many segments arrived, and how many are [held](Self::held). The
+    /// recovery under way ends at `recover`.
+    fn deduce(
+        &mut self,
+        _tx: &RecoveryContext<'_>,
+        _sample: &mut AckSample,
+        _advanced: bool,
+        _recover: u64,
+    ) {
+    }
 
     /// An acknowledgement came, in order or not: before [`Self::detect`], if that is asked at all.
     fn observe(&mut self, _tx: &mut RecoveryContext<'_>, _arrival: &AckSample) {}
@@ -87,14 +101,14 @@ struct Prr {
     delivered: u64,
     /// Segments sent in it.
     out: u64,
-    /// Segments in flight as it began.
-    flight: u64,
+    /// The window as it began, in segments (Linux `prior_cwnd`; RFC 9937: what was in flight, which filled it).
+    before: u64,
 }
 
 impl Prr {
     fn new(tx: &RecoveryContext<'_>) -> Self {
         Self {
-            flight: u64::from(tx.segments(tx.flight())),
+            before: u64::from(tx.cwnd()),
             ..Self::default()
         }
     }
@@ -105,7 +119,7 @@ impl Prr {
         self.delivered += u64::from(delivered);
         let (ssthresh, pipe) = (u64::from(ssthresh), u64::from(pipe));
         let room = if pipe > ssthresh {
-            let due = (self.delivered * ssthresh).div_ceil(self.flight.max(1));
+            let due = (self.delivered * ssthresh).div_ceil(self.before.max(1));
             due.saturating_sub(self.out)
         } else {
             // Slow start back up to the threshold, unless losses go on.
@@ -141,6 +155,8 @@ pub(super) struct SackRecovery<D> {
     /// Where the last segment ended that was sent for the first time.
     sent_until: u64,
     undo: Undo,
+    /// Segments that D-SACKs told of.
+    told: u64,
     /// `None`: F-RTO has decided, or is switched off.
     frto: Option<Frto>,
 }
@@ -156,6 +172,7 @@ impl<D: Detect> SackRecovery<D> {
             proportion: Prr::default(),
             sent_until: 0,
             undo: Undo::default(),
+            told: 0,
             frto: None,
         }
     }
@@ -165,18 +182,26 @@ impl<D: Detect> SackRecovery<D> {
         if D::CLOCKED_BY_SACK {
             tx.clock_by_sack(&mut sample);
         }
+        self.detect.deduce(tx, &mut sample, advanced, self.recover);
+        sample.duplicate = self.duplicate_of_ours(tx, sample.duplicate);
         self.detect.observe(tx, &sample);
-        if let Some(duplicate) = sample.duplicate {
-            self.arrived_twice(tx, duplicate);
+        if let Some((from, to)) = sample.duplicate {
+            self.arrived_twice(tx, (from, to));
+            if D::PROPORTIONAL {
+                // What was sent again for nothing has left the network too (Linux `tcp_dsack_seen`).
+                sample.newly_acked.delivered += tx.segments(to - from);
+            }
         }
         self.only_new = advanced
             && matches!(tx.phase(), Phase::Recovery | Phase::Loss)
             && self.arrived_late(tx, &sample);
         // A window without holes has nothing to detect.
-        let holes = !tx.board().sacked.is_empty() || tx.phase() != Phase::Open;
+        let holes = !self.is_ordered(tx) || tx.phase() != Phase::Open;
+        let again = tx.board().again_out();
         if !self.only_new && (holes || sample.snack.is_some()) {
             sample.lost = self.detect.detect(tx, &sample);
         }
+        let lost_again = tx.board().again_out() < again;
         let counts = D::COUNTS_DUPACKS && self.dupacks >= tx.dupthresh();
         if counts && tx.phase() != Phase::Loss {
             sample.lost += u32::from(tx.board_mut().judge_first());
@@ -184,38 +209,51 @@ impl<D: Detect> SackRecovery<D> {
         if tx.phase() == Phase::Loss && self.is_spurious(tx, &sample, advanced) {
             self.undo.take_back(tx);
             self.reopen(tx);
+            sample.lost = self.detect.detect(tx, &sample);
         }
-        tx.set_in_flight(tx.board().pipe());
+        tx.set_in_flight(self.pipe(tx));
         match tx.phase() {
             Phase::Open | Phase::Disorder | Phase::Cwr if tx.board().lost_out() > 0 => {
                 self.begin(tx, &sample, advanced);
             }
             Phase::Open | Phase::Disorder | Phase::Cwr => {
-                let ordered = tx.board().sacked.is_empty();
+                let ordered = self.is_ordered(tx);
                 tx.enter(if ordered {
                     Phase::Open
                 } else {
                     Phase::Disorder
                 });
                 if advanced || tx.samples_deliveries() {
-                    tx.grow(&sample);
+                    Self::grow(tx, &sample);
                 }
                 if tx.phase() == Phase::Cwr {
                     self.shrink(tx, &sample, advanced);
                 }
             }
-            Phase::Recovery if tx.una() >= self.recover => self.finish(tx, &sample),
+            Phase::Recovery if self.is_over(tx) => {
+                self.finish(tx, &sample);
+                if D::PROPORTIONAL && tx.board().lost_out() > 0 {
+                    self.begin(tx, &sample, advanced);
+                }
+            }
             Phase::Recovery => {
-                tx.grow(&sample);
+                Self::grow(tx, &sample);
                 self.shrink(tx, &sample, advanced);
+            }
+            // The queue that lost them is full again: the window is too large even so (Linux `FLAG_LOST_RETRANS`).
+            Phase::Loss if D::PROPORTIONAL && lost_again && !self.is_over(tx) => {
+                self.begin(tx, &sample, advanced);
             }
             Phase::Loss => {
                 if advanced || tx.samples_deliveries() {
-                    tx.grow(&sample);
+                    Self::grow(tx, &sample);
                 }
-                if tx.una() >= self.recover {
+                if self.is_over(tx) {
                     tx.enter(Phase::Open);
                     self.detect.recovered();
+                    if D::PROPORTIONAL && tx.board().lost_out() > 0 {
+                        self.begin(tx, &sample, advanced);
+                    }
                 }
             }
         }
@@ -223,6 +261,54 @@ impl<D: Detect> SackRecovery<D> {
             tx.settle(sample.now);
         }
         self.detect.settled(tx, sample.now);
+    }
+
+    /// Segments on their way.
+    fn pipe(&self, tx: &RecoveryContext<'_>) -> u32 {
+        let board = tx.board();
+        if D::DEDUCES {
+            (board.pipe() + board.sacked_out()).saturating_sub(self.detect.held())
+        } else {
+            board.pipe()
+        }
+    }
+
+    /// Lets the window grow. Linux counts all that arrived, also after a timeout.
+    fn grow(tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        if D::PROPORTIONAL {
+            tx.grow_by(sample, sample.newly_acked.delivered);
+        } else {
+            tx.grow(sample);
+        }
+    }
+
+    /// Whether the peer holds nothing beyond what it acknowledges.
+    fn is_ordered(&self, tx: &RecoveryContext<'_>) -> bool {
+        if D::DEDUCES {
+            self.detect.held() == 0
+        } else {
+            tx.board().sacked.is_empty()
+        }
+    }
+
+    /// Whether a recovery has ended. Without SACK it lasts until what was sent after it began is acknowledged too: copies that
+    /// arrive late cause duplicate acknowledgements, which must not begin another one (RFC 6582, section 4; Linux
+    /// `tcp_is_non_sack_preventing_reopen`).
+    fn is_over(&self, tx: &RecoveryContext<'_>) -> bool {
+        tx.una() > self.recover || tx.una() == self.recover && !D::DEDUCES
+    }
+
+    /// The bytes that the peer tells to have arrived twice, unless by now it told of more than were sent again: others have sent
+    /// copies (Linux `tcp_dsack_seen`).
+    fn duplicate_of_ours(
+        &mut self,
+        tx: &RecoveryContext<'_>,
+        duplicate: Option<(u64, u64)>,
+    ) -> Option<(u64, u64)> {
+        let (from, to) = duplicate?;
+        let segments = u64::from(tx.segments(to - from));
+        self.told = self.told.saturating_add(segments);
+        duplicate.filter(|_| self.told <= tx.retransmitted())
     }
 
     /// What the peer tells to have arrived twice may mean that the last reduction was for nothing.
@@ -255,13 +341,12 @@ impl<D: Detect> SackRecovery<D> {
     fn reopen(&mut self, tx: &mut RecoveryContext<'_>) {
         tx.board_mut().clear_loss_marks();
         (self.dupacks, self.first, self.frto) = (0, false, None);
-        let ordered = tx.board().sacked.is_empty();
+        let ordered = self.is_ordered(tx);
         tx.enter(if ordered {
             Phase::Open
         } else {
             Phase::Disorder
         });
-        self.detect.recovered();
     }
 
     /// F-RTO: whether the acknowledgement shows that the timeout was spurious (RFC 5682, section 3, steps 2 and 3).
@@ -272,8 +357,13 @@ impl<D: Detect> SackRecovery<D> {
         advanced: bool,
     ) -> bool {
         let newly = &sample.newly_acked;
+        // Without SACK it may have arrived long before the one that was sent again.
+        let certain = !(D::DEDUCES && newly.again);
+        let original = newly.highest <= self.recover && newly.lowest_once.is_some() && certain;
         match self.frto {
             None => false,
+            // Linux needs no answer to new segments (`FLAG_ORIG_SACK_ACKED`).
+            Some(_) if D::PROPORTIONAL && original => true,
             Some(Frto::Resent) => {
                 if advanced {
                     let forward = tx.una() < self.recover && tx.has_new_data();
@@ -286,14 +376,14 @@ impl<D: Detect> SackRecovery<D> {
             }
             Some(Frto::Forward) => {
                 self.frto = None;
-                newly.highest <= self.recover && newly.lowest_once.is_some()
+                original
             }
         }
     }
 
     fn begin(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample, advanced: bool) {
         self.recover = tx.max();
-        self.first = true;
+        (self.first, self.frto) = (true, None);
         // A reduction for marks goes on.
         if tx.phase() != Phase::Cwr {
             self.proportion = Prr::new(tx);
@@ -301,17 +391,20 @@ impl<D: Detect> SackRecovery<D> {
         tx.count_recovery();
         self.detect.began();
         self.undo.begin(tx);
-        tx.reduce(tx.board().pipe(), sample.now);
+        tx.reduce(self.pipe(tx), sample.now);
         tx.enter(Phase::Recovery);
-        tx.grow(sample);
+        Self::grow(tx, sample);
         self.shrink(tx, sample, advanced);
         tx.restart(sample.now);
     }
 
     fn shrink(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample, advanced: bool) {
         if D::PROPORTIONAL && !tx.governs_recovery() {
-            let (ssthresh, pipe) = (tx.ssthresh(), tx.board().pipe());
+            let (ssthresh, pipe) = (tx.ssthresh(), self.pipe(tx));
             let (delivered, safe) = (sample.newly_acked.delivered, advanced && sample.lost == 0);
+            if delivered == 0 {
+                return;
+            }
             tx.set_cwnd(self.proportion.window(ssthresh, pipe, delivered, safe));
         }
     }
@@ -319,7 +412,7 @@ impl<D: Detect> SackRecovery<D> {
     fn finish(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks = 0;
         self.first = false;
-        tx.grow(sample);
+        Self::grow(tx, sample);
         if !tx.governs_recovery() && tx.loss_cause() == LossCause::Congestion {
             tx.set_cwnd(tx.ssthresh().max(1));
         }
@@ -348,22 +441,41 @@ impl<D: Detect> Recovery for SackRecovery<D> {
 
     fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         let recovering = matches!(tx.phase(), Phase::Recovery | Phase::Loss);
-        let again = recovering && tx.una() < self.recover;
-        if !again {
-            self.undo.begin(tx);
-        }
-        // RFC 5682, section 3, step 1: not while the recovery from an earlier timeout is under way. A path that takes
-        // shorter segments only is no timeout, though all goes again for it.
-        let first = tx.has_timed_out() && !(again && tx.phase() == Phase::Loss);
-        let looks = tx.looks_for_spurious_timeouts() && first;
+        let unfinished = recovering && tx.una() < self.recover;
+        // Within a fast recovery the threshold was reduced for these segments; after a timeout it is once more, where the peer
+        // acknowledged something since (Linux `tcp_enter_loss`).
+        let reduces = match D::PROPORTIONAL {
+            true => !unfinished || tx.phase() == Phase::Loss && tx.is_first_timeout(),
+            false => tx.is_first_timeout(),
+        };
+        let begins = if D::PROPORTIONAL {
+            reduces
+        } else {
+            !unfinished
+        };
+        // RFC 5682, section 3, step 1: not while a recovery is under way, but for one timeout after another (section 3.2). A
+        // path that takes shorter segments only is no timeout, though all goes again for it.
+        let looks = tx.looks_for_spurious_timeouts() && tx.has_timed_out();
+        let looks = looks
+            && match D::PROPORTIONAL {
+                true => !recovering || !tx.is_first_timeout(),
+                false => !(unfinished && tx.phase() == Phase::Loss),
+            };
         self.frto = looks.then_some(Frto::Resent);
         self.detect.began();
         (self.dupacks, self.only_new) = (0, false);
         self.recover = tx.max();
-        let pipe = tx.board().pipe();
+        let pipe = self.pipe(tx);
         self.first = self.detect.timed_out(tx, now);
+        if begins {
+            self.undo.begin(tx);
+        }
         tx.set_timer(Instant::MAX);
-        tx.enter_loss(pipe, false, now);
+        tx.enter_loss(pipe, reduces, now);
+        if D::PROPORTIONAL {
+            // Beside the first segment, what may be on its way.
+            tx.set_cwnd(tx.cwnd() + self.pipe(tx));
+        }
     }
 
     fn on_marks(&mut self, tx: &mut RecoveryContext<'_>) -> bool {
@@ -381,12 +493,18 @@ impl<D: Detect> Recovery for SackRecovery<D> {
     fn on_timer(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.only_new = false;
         let lost = self.detect.late(tx, now);
-        let begins = matches!(tx.phase(), Phase::Open | Phase::Disorder | Phase::Cwr);
+        let begins = match tx.phase() {
+            Phase::Open | Phase::Disorder | Phase::Cwr => true,
+            Phase::Loss => D::PROPORTIONAL,
+            Phase::Recovery => false,
+        };
         if lost > 0 && begins {
-            let sample = AckSample {
+            let mut sample = AckSample {
                 lost,
                 ..AckSample::at(now)
             };
+            // One segment goes out (Linux `tcp_rack_reo_timeout`).
+            sample.newly_acked.delivered = 1;
             self.begin(tx, &sample, false);
         }
     }
@@ -406,8 +524,17 @@ impl<D: Detect> Recovery for SackRecovery<D> {
             return NextSend::Again(from, to);
         }
         let quiet = !tx.limited_transmit() && tx.phase() == Phase::Disorder;
-        let kept = if quiet { tx.board().sacked_out() } else { 0 };
-        let pipe = tx.board().pipe().saturating_sub(self.detect.held());
+        let held = self.detect.held();
+        let kept = match quiet {
+            true if D::DEDUCES => held,
+            true => tx.board().sacked_out(),
+            false => 0,
+        };
+        let pipe = if D::DEDUCES {
+            self.pipe(tx)
+        } else {
+            tx.board().pipe().saturating_sub(held)
+        };
         if pipe + kept >= tx.cwnd() {
             return NextSend::Nothing;
         }
@@ -423,6 +550,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         duplicate: Option<(u64, u64)>,
         now: Instant,
     ) {
+        let duplicate = self.duplicate_of_ours(tx, duplicate);
         if let Some(duplicate) = duplicate {
             self.arrived_twice(tx, duplicate);
         }

@@ -68,7 +68,8 @@ impl Recovery for Tahoe {
         self.dupacks = 0;
         self.recover = tx.max();
         let in_flight = tx.segments(tx.flight());
-        tx.enter_loss(in_flight, false, now);
+        let first = tx.is_first_timeout();
+        tx.enter_loss(in_flight, first, now);
         tx.send_from(tx.una());
     }
 

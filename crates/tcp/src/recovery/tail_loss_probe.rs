@@ -132,6 +132,10 @@ impl Detect for RackTlp {
         self.rack.detect(tx, sample)
     }
 
+    fn timed_out(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> bool {
+        self.rack.timed_out(tx, now)
+    }
+
     fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
         if !self.armed {
             return self.rack.late(tx, now);

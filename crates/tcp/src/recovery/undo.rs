@@ -12,7 +12,9 @@
 //! ```
 //!
 //! Deviations: the window comes back at once, as in Linux, not by the limited steps of RFC 4015, section 4; F-RTO as far
-//! as SACK tells, for recoveries that read it, and not the basic algorithm of section 2.
+//! as SACK tells, for recoveries that read it, and not the basic algorithm of section 2. As Linux, those that reduce in proportion
+//! take any acknowledgement of a segment that was sent once, before the timeout, for its end, and `prr-newreno` one that covers
+//! none sent again.
 
 use super::{AckSample, RecoveryContext};
 use crate::output::milliseconds;
@@ -21,7 +23,11 @@ use std::time::Duration;
 
 /// What the last reduction changed, and what was sent again since.
 #[derive(Debug, Default)]
-pub(super) struct Undo(Option<Reduction>);
+pub(super) struct Undo {
+    reduction: Option<Reduction>,
+    /// When the first segment was sent again of which one may yet be under way (Linux `retrans_stamp`).
+    resent: Option<Instant>,
+}
 
 #[derive(Debug)]
 struct Reduction {
@@ -30,28 +36,27 @@ struct Reduction {
     ssthresh: u32,
     /// The first offset not acknowledged as it came.
     from: u64,
-    /// Segments sent again since that no D-SACK told of; `None`: none was sent again.
+    /// Segments sent again since, or under way again as it began, that no D-SACK told of; `None`: there was none.
     again: Option<u32>,
-    /// When the first segment was sent again.
-    resent: Option<Instant>,
 }
 
 impl Undo {
     /// The window is about to be reduced.
     pub(super) fn begin(&mut self, tx: &RecoveryContext<'_>) {
-        self.0 = Some(Reduction {
+        // What an earlier recovery sent again may arrive yet, and its echo tells nothing of this one.
+        self.resent = self.resent.filter(|_| tx.board().has_resent());
+        self.reduction = Some(Reduction {
             cwnd: tx.cwnd(),
             ssthresh: tx.ssthresh(),
             from: tx.una(),
-            again: None,
-            resent: None,
+            again: Some(tx.board().again_out()).filter(|again| *again > 0),
         });
     }
 
     /// A segment was sent again.
     pub(super) fn resent(&mut self, now: Instant) {
-        if let Some(reduction) = &mut self.0 {
-            reduction.resent.get_or_insert(now);
+        self.resent.get_or_insert(now);
+        if let Some(reduction) = &mut self.reduction {
             let again = reduction.again.unwrap_or(0);
             reduction.again = Some(again.saturating_add(1));
         }
@@ -63,7 +68,10 @@ impl Undo {
         tx: &mut RecoveryContext<'_>,
         (from, to): (u64, u64),
     ) -> bool {
-        let Some(reduction) = self.0.as_mut().filter(|_| tx.undoes_by_dsack()) else {
+        if !tx.undoes_by_dsack() {
+            return false;
+        }
+        let Some(reduction) = &mut self.reduction else {
             return false;
         };
         let Some(again) = &mut reduction.again else {
@@ -78,7 +86,7 @@ impl Undo {
 
     /// Whether `sample`, in a recovery, echoes a timestamp from before anything was sent again.
     pub(super) fn arrived_late(&self, tx: &RecoveryContext<'_>, sample: &AckSample) -> bool {
-        let first = self.0.as_ref().and_then(|reduction| reduction.resent);
+        let first = self.resent.filter(|_| self.reduction.is_some());
         let (Some(first), Some(echo), true) = (first, sample.echo, tx.undoes_by_timestamps())
         else {
             return false;
@@ -89,9 +97,10 @@ impl Undo {
 
     /// Takes the reduction back, if there is one; whether there was.
     pub(super) fn take_back(&mut self, tx: &mut RecoveryContext<'_>) -> bool {
-        let Some(reduction) = self.0.take() else {
+        let Some(reduction) = self.reduction.take() else {
             return false;
         };
+        self.resent = self.resent.filter(|_| tx.board().has_resent());
         tx.undo(reduction.cwnd, reduction.ssthresh);
         true
     }

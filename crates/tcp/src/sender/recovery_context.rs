@@ -158,6 +158,11 @@ impl RecoveryContext<'_> {
         self.0.config.eifel
     }
 
+    /// Segments with data that were sent again so far.
+    pub(crate) fn retransmitted(&self) -> u64 {
+        self.0.counters.retransmitted
+    }
+
     /// Whether there are bytes that were never sent and that the peer's window lets go.
     pub(crate) fn has_new_data(&self) -> bool {
         let tx = &*self.0;
@@ -167,6 +172,11 @@ impl RecoveryContext<'_> {
     /// Whether the retransmission timer expired since new data was last acknowledged.
     pub(crate) fn has_timed_out(&self) -> bool {
         self.0.retries > 0
+    }
+
+    /// Whether the same data did not run into a timeout before (RFC 5681, section 3.1).
+    pub(crate) fn is_first_timeout(&self) -> bool {
+        self.0.retries <= 1
     }
 
     /// When the last segment was sent.
@@ -237,7 +247,21 @@ impl RecoveryContext<'_> {
     /// Tells the congestion control of an acknowledgement.
     #[inline]
     pub(crate) fn grow(&mut self, sample: &AckSample) {
-        self.0.grow(sample);
+        let newly = &sample.newly_acked;
+        let delivered = match self.0.phase {
+            Phase::Open => newly.acked,
+            // Data that one acknowledgement covers after a timeout arrived long before, so it counts as one segment
+            // (RFC 3465, section 2.3).
+            Phase::Loss => newly.delivered.min(1),
+            _ => newly.delivered,
+        };
+        self.0.grow(sample, delivered);
+    }
+
+    /// As [`Self::grow`], where `delivered` segments count whatever the state.
+    #[inline]
+    pub(crate) fn grow_by(&mut self, sample: &AckSample, delivered: u32) {
+        self.0.grow(sample, delivered);
     }
 
     /// The state of loss recovery changes.
@@ -282,8 +306,8 @@ impl RecoveryContext<'_> {
     }
 
     /// The retransmission timer expired: see [`Sender::enter_loss`].
-    pub(crate) fn enter_loss(&mut self, in_flight: u32, anew: bool, now: Instant) {
-        self.0.enter_loss(in_flight, anew, now);
+    pub(crate) fn enter_loss(&mut self, in_flight: u32, reduces: bool, now: Instant) {
+        self.0.enter_loss(in_flight, reduces, now);
     }
 
     /// Starts the retransmission timer anew where data is in flight, and stops it where none is.
