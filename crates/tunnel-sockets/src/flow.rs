@@ -1,0 +1,162 @@
+//! One TCP connection and its tunnel.
+
+use bentpipe_quic::Endpoint;
+use bentpipe_sockets::socket;
+use bentpipe_tunnel::{Closed, Read, Side, TunnelId};
+use bytes::{Buf, Bytes};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+/// Rounds that a flow has before others have theirs.
+const ROUNDS: usize = 16;
+/// Bytes that are read of a socket at once.
+pub(crate) const READ: usize = 64 << 10;
+
+/// Where a flow is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Far: the kernel dials, until then.
+    Dialling(Instant),
+    /// Near: the far side dials; what the client says is sent already.
+    Asking,
+    /// Both sides carry.
+    Open,
+}
+
+/// What a round of pumping came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It waits for its socket, or its tunnel.
+    Waits,
+    /// There is more to do at once.
+    Goes,
+    /// Both sides have said all.
+    Over,
+    /// One of them was reset.
+    Broken,
+}
+
+/// One TCP connection and its tunnel.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) socket: TcpStream,
+    pub(crate) tunnel: TunnelId,
+    pub(crate) phase: Phase,
+    /// For the socket.
+    outward: Bytes,
+    /// For the tunnel.
+    inward: Bytes,
+    /// The socket's FIN was read, and told the tunnel.
+    read_done: bool,
+    /// The tunnel's FIN was read, and told the socket.
+    write_done: bool,
+    /// The tunnel's FIN was read.
+    final_seen: bool,
+}
+
+impl Flow {
+    pub(crate) fn new(socket: TcpStream, tunnel: TunnelId, phase: Phase) -> Self {
+        Self {
+            socket,
+            tunnel,
+            phase,
+            outward: Bytes::new(),
+            inward: Bytes::new(),
+            read_done: false,
+            write_done: false,
+            final_seen: false,
+        }
+    }
+
+    /// Carries what there is to carry, both ways.
+    pub(crate) fn pump(&mut self, side: &mut Side<Endpoint>, buffer: &mut [u8]) -> Fate {
+        if matches!(self.phase, Phase::Dialling(_)) {
+            return Fate::Waits;
+        }
+        for _ in 0..ROUNDS {
+            let moved = { self.carry_in(side, buffer) }.and_then(|moved| {
+                let out = self.carry_out(side)?;
+                Ok(moved || out)
+            });
+            match moved {
+                Err(Broken) => return Fate::Broken,
+                Ok(_) if self.read_done && self.write_done => return Fate::Over,
+                Ok(false) => return Fate::Waits,
+                Ok(true) => {}
+            }
+        }
+        Fate::Goes
+    }
+
+    /// From the socket to the tunnel; whether anything moved.
+    fn carry_in(&mut self, side: &mut Side<Endpoint>, buffer: &mut [u8]) -> Result<bool, Broken> {
+        if self.read_done {
+            return Ok(false);
+        }
+        if self.inward.is_empty() {
+            match self.socket.read(buffer) {
+                Ok(0) => {
+                    side.finish(self.tunnel)?;
+                    self.read_done = true;
+                    return Ok(true);
+                }
+                Ok(read) => self.inward = Bytes::copy_from_slice(&buffer[..read]),
+                Err(error) if waits(&error) => return Ok(false),
+                Err(_) => return Err(Broken),
+            }
+        }
+        Ok(side.write(self.tunnel, &mut self.inward)? > 0 && self.inward.is_empty())
+    }
+
+    /// From the tunnel to the socket; whether anything moved.
+    fn carry_out(&mut self, side: &mut Side<Endpoint>) -> Result<bool, Broken> {
+        if self.write_done || self.phase != Phase::Open {
+            return Ok(false);
+        }
+        if self.outward.is_empty() && !self.final_seen {
+            match side.read(self.tunnel)? {
+                Read::Data(data) => self.outward = data,
+                Read::Final => self.final_seen = true,
+                Read::Blocked => return Ok(false),
+            }
+        }
+        if self.outward.is_empty() && self.final_seen {
+            self.write_done = true;
+            // The other end may have closed meanwhile, which reading tells.
+            let _ = self.socket.shutdown(Shutdown::Write);
+            return Ok(true);
+        }
+        match self.socket.write(&self.outward) {
+            Ok(written) => {
+                self.outward.advance(written);
+                Ok(true)
+            }
+            Err(error) if waits(&error) => Ok(false),
+            Err(_) => Err(Broken),
+        }
+    }
+
+    /// Closes the socket by a reset.
+    pub(crate) fn abort(self) {
+        // Without it the kernel would say goodbye as if all had been said.
+        let _ = socket::abort_on_close(&self.socket, true);
+    }
+}
+
+/// The socket or the tunnel was reset.
+#[derive(Clone, Copy, Debug)]
+struct Broken;
+
+impl From<Closed> for Broken {
+    fn from(_: Closed) -> Self {
+        Self
+    }
+}
+
+fn waits(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,23 @@
+//! Tunnels between real sockets: a thread that drives a QUIC endpoint over UDP and carries TCP connections on it, at either end of
+//! a satellite link.
+//!
+//! ```text
+//! near: [`Near::carry`] hands in a client's socket and its target → a tunnel
+//! far:  a tunnel is asked for → [`Policy`] → a dial by the kernel's TCP → a tunnel
+//! both: socket ↔ tunnel, half-closes and resets as they come
+//! ```
+//!
+//! One loop ([`Driver`]) waits for all descriptors; the endpoint's deadline is its time-out, so that the pace of each connection is
+//! kept by it. What a flow holds is at most one piece each way: the kernel's buffers and the tunnels' windows do the rest.
+//!
+//! Begin with [`Driver`].
+
+mod dial;
+mod driver;
+mod far;
+mod flow;
+mod near;
+mod policy;
+
+pub use driver::{Driver, DriverError, Far, Near, Stop};
+pub use policy::{Policy, Rule};

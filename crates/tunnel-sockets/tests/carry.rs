@@ -1,0 +1,260 @@
+//! Real TCP connections through a pair of drivers, on loopback: what a client and its server see is what they would see of each
+//! other.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_cc::{LinkParams, Settings};
+use bentpipe_connect_tcp::{Target, Template};
+use bentpipe_quic::{Config, CongestionControl, Identity, Path};
+use bentpipe_tunnel_sockets::{Driver, Far, Near, Policy, Rule, Stop};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A near and a far end, each in a thread of its own.
+struct Pair {
+    near: Near,
+    stops: [Stop; 2],
+    threads: Vec<JoinHandle<()>>,
+}
+
+fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+impl Pair {
+    fn new(rules: Vec<Rule>) -> Self {
+        let path = Path {
+            rate: Rate::from_bits_per_sec(500_000_000),
+            round_trip: Duration::from_millis(20),
+            loss: Probability::ZERO,
+            mtu: Bytes(1500),
+            overhead: Bytes(0),
+            ipv6: false,
+        };
+        let settings = Settings {
+            link: LinkParams::of_rate(path.rate),
+            // Loopback's round trip is shorter than the delays of a busy host's scheduler.
+            window_floor: path.round_trip,
+            ..Settings::default()
+        };
+        let identities = [(); 2].map(|()| Identity::generate().unwrap());
+        let [near, far] = [(0, 1), (1, 0)].map(|(own, other)| Config {
+            segments: 16,
+            ..Config::new(
+                path.clone(),
+                CongestionControl::new("rate", settings.clone()).unwrap(),
+                identities[own].clone(),
+                vec![identities[other].public()],
+                Instant::now(),
+            )
+        });
+        let template = Template::of_authority("far.example").unwrap();
+        let serve = Far {
+            policy: Policy {
+                rules,
+                own: Vec::new(),
+            },
+            templates: vec![template.clone()],
+            dial_timeout: Duration::from_secs(5),
+            tunnels: 1000,
+        };
+        let far = Driver::far(&far, loopback(), serve).unwrap();
+        let peer = far.address().unwrap();
+        let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();
+        let stops = [driver.stop_handle(), far.stop_handle()];
+        let threads = [driver, far].map(|driver| thread::spawn(move || driver.run().unwrap()));
+        Self {
+            near,
+            stops,
+            threads: threads.into(),
+        }
+    }
+
+    /// With all of this machine to be reached.
+    fn open() -> Self {
+        Self::new(vec![Rule {
+            prefix: "127.0.0.0/8".parse().unwrap(),
+            ports: 1..=65_535,
+            allow: true,
+        }])
+    }
+
+    /// A client's end of a connection that is carried to `target`.
+    fn client(&self, target: Target) -> TcpStream {
+        let listener = TcpListener::bind(loopback()).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        self.near.carry(listener.accept().unwrap().0, target);
+        client
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        client
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for stop in &self.stops {
+            stop.stop();
+        }
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            assert!(ended.is_ok() || thread::panicking());
+        }
+    }
+}
+
+/// A server of one connection.
+fn serve<T: Send + 'static>(
+    act: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (Target, JoinHandle<T>) {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let target = listener.local_addr().unwrap().into();
+    (
+        target,
+        thread::spawn(move || act(listener.accept().unwrap().0)),
+    )
+}
+
+fn is_reset(result: std::io::Result<usize>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+}
+
+#[test]
+fn megabytes_there_and_back_and_both_half_closes_arrive() {
+    let pair = Pair::open();
+    let (target, server) = serve(|mut socket| {
+        let mut all = Vec::new();
+        socket.read_to_end(&mut all).unwrap();
+        // The client has said that it has no more, and still listens.
+        socket.write_all(&all).unwrap();
+        all.len()
+    });
+    let client = pair.client(target);
+    let sent: Vec<u8> = (0..5_000_000_u32)
+        .map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8)
+        .collect();
+    let mut writer = client.try_clone().unwrap();
+    let copy = sent.clone();
+    let writing = thread::spawn(move || {
+        writer.write_all(&copy).unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    writing.join().unwrap();
+    let mut got = Vec::new();
+    (&client).read_to_end(&mut got).unwrap();
+    assert_eq!(server.join().unwrap(), sent.len());
+    assert!(got == sent);
+}
+
+#[test]
+fn a_server_that_speaks_first_is_heard() {
+    let pair = Pair::open();
+    let (target, server) = serve(|mut socket| {
+        socket.write_all(b"220 ready\r\n").unwrap();
+        let mut line = [0; 6];
+        socket.read_exact(&mut line).unwrap();
+        line
+    });
+    let mut client = pair.client(target);
+    let mut greeting = [0; 11];
+    client.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"220 ready\r\n");
+    client.write_all(b"QUIT\r\n").unwrap();
+    assert_eq!(&server.join().unwrap(), b"QUIT\r\n");
+    // The server has closed.
+    assert_eq!(client.read(&mut greeting).unwrap(), 0);
+}
+
+#[test]
+fn a_port_that_is_closed_or_not_allowed_is_a_reset() {
+    let pair = Pair::open();
+    let closed = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
+    assert!(is_reset(pair.client(closed.into()).read(&mut [0])));
+    // Without a rule nothing of this machine is reached, by name neither.
+    let pair = Pair::new(Vec::new());
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for target in [
+        address.into(),
+        format!("localhost:{}", address.port()).parse().unwrap(),
+    ] {
+        assert!(is_reset(pair.client(target).read(&mut [0])));
+    }
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_name_is_resolved_at_the_far_end() {
+    let pair = Pair::open();
+    let (target, server) = serve(|mut socket| socket.write_all(b"x").unwrap());
+    let mut client = pair.client(format!("localhost:{}", target.port).parse().unwrap());
+    let mut byte = [0];
+    client.read_exact(&mut byte).unwrap();
+    server.join().unwrap();
+}
+
+#[test]
+fn a_reset_of_either_end_reaches_the_other() {
+    let pair = Pair::open();
+    // A socket that is closed with data unread is reset by the kernel.
+    let (target, server) = serve(|socket| {
+        socket.peek(&mut [0]).unwrap();
+    });
+    let mut client = pair.client(target);
+    client.write_all(b"never read").unwrap();
+    assert!(is_reset(client.read(&mut [0])));
+    server.join().unwrap();
+
+    let (target, server) = serve(|mut socket| {
+        socket.write_all(b"never read").unwrap();
+        is_reset(socket.read(&mut [0]))
+    });
+    let client = pair.client(target);
+    client.peek(&mut [0]).unwrap();
+    drop(client);
+    assert!(server.join().unwrap());
+}
+
+#[test]
+fn a_far_end_that_stops_takes_its_connections_along_and_the_near_one_does_not_wait() {
+    let pair = Pair::open();
+    let (target, server) = serve(|mut socket| {
+        socket.write_all(b"x").unwrap();
+        is_reset(socket.read(&mut [0]))
+    });
+    let mut client = pair.client(target);
+    client.read_exact(&mut [0]).unwrap();
+    pair.stops[1].stop();
+    assert!(is_reset(client.read(&mut [0])));
+    assert!(server.join().unwrap());
+}
+
+/// Clients that do not read hold their own windows: another is served meanwhile.
+#[test]
+fn who_does_not_read_disturbs_nobody() {
+    let pair = Pair::open();
+    let idle: Vec<_> = (0..3)
+        .map(|_| {
+            let (target, server) = serve(|mut socket| socket.write_all(&[1; 8_000_000]));
+            (pair.client(target), server)
+        })
+        .collect();
+    for (client, _) in &idle {
+        client.peek(&mut [0]).unwrap();
+    }
+    let (target, server) = serve(|mut socket| socket.write_all(&[2; 100_000]));
+    let mut got = Vec::new();
+    pair.client(target).read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), 100_000);
+    server.join().unwrap().unwrap();
+    // They read again, and get all.
+    for (mut client, server) in idle {
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len(), 8_000_000);
+        server.join().unwrap().unwrap();
+    }
+}
