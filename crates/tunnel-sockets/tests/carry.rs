@@ -238,7 +238,7 @@ fn who_does_not_read_disturbs_nobody() {
     let pair = Pair::open();
     let idle: Vec<_> = (0..3)
         .map(|_| {
-            let (target, server) = serve(|mut socket| socket.write_all(&[1; 8_000_000]));
+            let (target, server) = serve(|mut socket| socket.write_all(&[1; 20_000_000]));
             (pair.client(target), server)
         })
         .collect();
@@ -250,11 +250,13 @@ fn who_does_not_read_disturbs_nobody() {
     pair.client(target).read_to_end(&mut got).unwrap();
     assert_eq!(got.len(), 100_000);
     server.join().unwrap().unwrap();
+    // What they have not read is more than all buffers on the way hold.
+    assert!(idle.iter().all(|(_, server)| !server.is_finished()));
     // They read again, and get all.
     for (mut client, server) in idle {
         let mut got = Vec::new();
         client.read_to_end(&mut got).unwrap();
-        assert_eq!(got.len(), 8_000_000);
+        assert_eq!(got.len(), 20_000_000);
         server.join().unwrap().unwrap();
     }
 }
