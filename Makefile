@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo advisor advisor-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri deb deb-check fuzz clean
+.PHONY: help setup demo advisor advisor-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri wheel python-test deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -73,6 +73,16 @@ programs: ## real programs over a satellite link and through the gateway; ARGS=g
 soak: ## churn, kills, floods and flushes through a real gateway: memory and descriptors stay flat; ARGS=60: seconds, ARGS=--asan: sanitized
 	@scripts/setup build
 	@scripts/as-root scripts/soak $(ARGS)
+
+wheel: ## the Python package, into target/wheels (docs/python.md)
+	@scripts/setup python
+	@scripts/wheel $(ARGS)
+
+python-test: ## that package in a fresh environment: ruff, mypy, pytest against pandas, polars, pyarrow, a Dask cluster
+	@scripts/setup python
+	@scripts/wheel
+	@scripts/cargo build --release --bin bentpipe
+	@scripts/python-test $(ARGS)
 
 deb: ## build the Debian package into target/debian
 	@scripts/setup build
