@@ -161,7 +161,9 @@ fn tcx() -> Finding {
     let what = "programs at interfaces (TCX)";
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
     if (numbers.next(), numbers.next()) >= (Some(6), Some(6)) {
         return good(what, format!("kernel {release}"));
     }
