@@ -13,12 +13,20 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use support::{HANDSHAKES, Ip, Running, Stage, abort, converse, eventually, flood};
 
-/// An end that has the connection answers a SYN by a challenge ACK (RFC 5961), and goes on.
+/// An end that has the connection answers a SYN by a challenge ACK (RFC 5961), and goes on; where its address is translated,
+/// too.
 #[test]
 fn one_forged_syn_ends_no_connection_that_passes_unsplit() {
     need!(Root, Tproxy);
-    for by_the_server in [true, false] {
+    for (by_the_server, masquerades) in [(true, false), (false, false), (false, true)] {
         let stage = Stage::new();
+        if masquerades {
+            stage.apply(
+                "table ip own { chain post { type nat hook postrouting priority srcnat; policy accept;
+                   oifname lan0 masquerade
+                 } }",
+            );
+        }
         let (mut client, mut server) = stage.pair(Ip::V4);
         let gateway = stage.split_after(Handshake::EndToEnd);
         let ends = (client.local_addr().unwrap(), server.local_addr().unwrap());

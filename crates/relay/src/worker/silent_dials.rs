@@ -54,14 +54,18 @@ impl Worker {
         let challenged = syn_queue.table.challenged(now);
         let silent = syn_queue.table.silent_for(PATIENCE, now);
         for index in challenged {
-            if let Some(ends) = self.give_up_dial(index)
-                && let Some(syn_queue) = &mut self.syn_queue
-            {
-                syn_queue.table.pass_between(ends, now);
+            self.tell_of_silence(index);
+            // What conntrack knows between these ends is the connection that stands, which is to keep its translation.
+            if let Some((packet, (ends, _), _)) = self.end_dial(index) {
+                self.give(packet, Verdict::Pass);
+                if let Some(syn_queue) = &mut self.syn_queue {
+                    syn_queue.table.pass_between(ends, now);
+                }
             }
         }
         for index in silent {
-            if let Some(ends) = self.give_up_dial(index) {
+            if let Some(ends) = self.tell_of_silence(index) {
+                self.release(index, Verdict::Pass);
                 self.shared.unanswered_dials().record_silence(&ends, now);
             }
         }
@@ -75,14 +79,13 @@ impl Worker {
         }
     }
 
-    /// Gives up a dial without an answer of its own, and lets its held SYN pass; returns between which ends that was.
-    fn give_up_dial(&mut self, index: u32) -> Option<Ends> {
+    /// A dial is given up without an answer of its own, and its held SYN is to pass; returns between which ends that was.
+    fn tell_of_silence(&mut self, index: u32) -> Option<Ends> {
         let syn_queue = self.syn_queue.as_mut()?;
         let &mut HeldSyn { ends, .. } = syn_queue.table.held(index)?;
         let (client, server) = ends;
         tracing::debug!(%client, %server, "a dial has no answer of its own: the client's own SYN passes");
         self.counters.unanswered.one();
-        self.release(index, Verdict::Pass);
         Some(ends)
     }
 

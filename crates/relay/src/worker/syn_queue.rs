@@ -469,12 +469,15 @@ impl Worker {
 
     /// Ends a dial, then decides about its SYN, whose answer must not meet the dial's socket.
     pub(super) fn release(&mut self, index: u32, verdict: Verdict) {
-        let Some(syn_queue) = &mut self.syn_queue else {
-            return;
-        };
-        let Some(held) = syn_queue.table.release(index) else {
-            return;
-        };
+        if let Some((packet, syn, later)) = self.end_dial(index) {
+            self.after_dial(packet, syn, later, verdict);
+        }
+    }
+
+    /// Ends a dial; returns its SYN, and whether that came after the dial had begun.
+    pub(super) fn end_dial(&mut self, index: u32) -> Option<(QueuedPacket, (Ends, Seq), bool)> {
+        let syn_queue = self.syn_queue.as_mut()?;
+        let held = syn_queue.table.release(index)?;
         let HeldSyn { packet, ends, .. } = held;
         let (seq, later) = (held.seq, held.later);
         drop((held.far, held.guard));
@@ -484,7 +487,7 @@ impl Worker {
         if let Some(spare) = held.spare {
             self.give(spare, Verdict::Drop);
         }
-        self.after_dial(packet, (ends, seq), later, verdict);
+        Some((packet, (ends, seq), later))
     }
 
     /// The dial between `ends` is closed: gives the verdict on their SYN. It is `later` where that SYN came after the dial had
