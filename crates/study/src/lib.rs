@@ -3,7 +3,7 @@
 //!
 //! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run()`] measures each one by a
 //! function it is given (for the simulator: [`simulate`]) and appends a line to the results folder;
-//! what stands there already is not run again; [`merge`] makes one folder of those of [`Shard`]s. In memory it keeps the measures that the study names
+//! what stands there already is not run again; [`merge()`] makes one folder of those of [`Shard`]s. In memory it keeps the measures that the study names
 //! ([`Samples`]) and no more. [`cells()`] lays them out as tables, beside the paper's values and those of
 //! a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts a paper's statements to the
 //! test.

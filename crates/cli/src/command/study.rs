@@ -189,7 +189,8 @@ fn finished(
     if !gaps.is_empty() {
         terminal::say(&gaps);
     }
-    if let Some(path) = { output.json.as_deref() }.filter(|path| *path != Path::new("-")) {
+    let file = output.json.as_deref();
+    if let Some(path) = file.filter(|path| *path != Path::new("-")) {
         write(path, &output::json(&made.cells, &made.statements).or_run()?).or_run()?;
     }
     if let Some(path) = &output.csv {
