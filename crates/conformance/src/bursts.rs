@@ -10,11 +10,13 @@ use bentpipe_host::{Host, Tuple};
 use bentpipe_tcp::Gauges;
 use bentpipe_wire::{Flags, Packet, Transport};
 
+/// The least segments of a lot (`tcp_min_tso_segs`).
+pub(crate) const LEAST: u32 = 2;
 /// The longest lot that Linux hands to a device (`GSO_LEGACY_MAX_SIZE`).
 const LONGEST: f64 = 65_536.0;
 
-/// Segments in a lot of a connection with segments of `mss` bytes.
-fn lot(gauges: &Gauges, mss: u64) -> usize {
+/// Segments in a lot of a connection with segments of `mss` bytes, `least` or more where the window allows.
+fn lot(gauges: &Gauges, mss: u64, least: u32) -> usize {
     let mss = mss.max(1) as f64;
     let rtt = gauges.srtt.map_or(0.0, |srtt| srtt.as_secs_f64());
     let slow_start = gauges
@@ -30,7 +32,7 @@ fn lot(gauges: &Gauges, mss: u64) -> usize {
         0.0
     };
     let bytes = (rate / 1024.0 + short_path).min(LONGEST);
-    let segments = (bytes / mss).floor().max(2.0);
+    let segments = (bytes / mss).floor().max(least.into());
     segments.min((gauges.cwnd / 2.0).floor().max(1.0)) as usize
 }
 
@@ -48,11 +50,12 @@ struct Open {
 }
 
 /// Marks the last segment of each lot among `packets`, which left in this order at one instant. `holders` are the
-/// connections of `host` that sockets hold.
+/// connections of `host` that sockets hold; `least`: the least segments of a lot.
 pub(crate) fn mark(
     packets: &mut [Packet],
     host: &Host,
     holders: impl Iterator<Item = bentpipe_host::ConnectionId> + Clone,
+    least: u32,
 ) {
     let mut open: Option<Open> = None;
     for at in 0..packets.len() {
@@ -82,7 +85,11 @@ pub(crate) fn mark(
                 let most = id
                     .and_then(|id| host.connection(id))
                     .map_or(1, |connection| {
-                        lot(&connection.gauges(), connection.segment_size().into())
+                        lot(
+                            &connection.gauges(),
+                            connection.segment_size().into(),
+                            least,
+                        )
                     });
                 open = Some(Open {
                     tuple,
@@ -136,7 +143,7 @@ mod tests {
             srtt: Some(rtt),
             ..Gauges::default()
         };
-        lot(&gauges, 1000)
+        lot(&gauges, 1000, LEAST)
     }
 
     #[test]

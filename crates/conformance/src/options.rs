@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) in_queue: bool,
     /// `IP_TOS`.
     pub(crate) type_of_service: c_int,
+    /// `IP_MTU_DISCOVER`. No router is on the way here, so that it is told and changes nothing.
+    pub(crate) mtu_discovery: c_int,
 }
 
 impl Default for Options {
@@ -49,6 +51,7 @@ impl Default for Options {
             not_sent_low_at: 0,
             in_queue: false,
             type_of_service: 0,
+            mtu_discovery: libc::IP_PMTUDISC_WANT,
         }
     }
 }
@@ -110,7 +113,14 @@ impl Options {
             (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => self.not_sent_low_at = first as u32,
             (libc::IPPROTO_TCP, TCP_INQ) => self.in_queue = on,
             (libc::IPPROTO_IP, libc::IP_TOS) => self.type_of_service = first & 0xff,
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => return Err(Errno(libc::EINVAL)),
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
+                if (libc::IP_PMTUDISC_DONT..=libc::IP_PMTUDISC_OMIT).contains(&first) =>
+            {
+                self.mtu_discovery = first;
+            }
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
+                return Err(Errno(libc::EINVAL));
+            }
             _ => return Err(Errno(libc::ENOPROTOOPT)),
         }
         Ok(())
@@ -140,6 +150,7 @@ impl Options {
             (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => vec![self.not_sent_low_at as c_int],
             (libc::IPPROTO_TCP, TCP_INQ) => flag(self.in_queue),
             (libc::IPPROTO_IP, libc::IP_TOS) => vec![self.type_of_service],
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => vec![self.mtu_discovery],
             _ => return Err(Errno(libc::ENOPROTOOPT)),
         })
     }

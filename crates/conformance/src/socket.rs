@@ -395,12 +395,19 @@ impl State {
         let socket = self.socket_mut(fd)?;
         socket.options.set(level, name, value)?;
         let (kind, options) = (socket.kind, socket.options);
-        if let Kind::Connection(id) = kind
-            && let Some(connection) = self.host.connection_mut(id)
-        {
-            connection.set_nagle(!options.no_delay);
-            connection.set_corked(options.cork);
-            connection.set_user_timeout(options.user_timeout());
+        match kind {
+            Kind::Connection(id) => {
+                if let Some(connection) = self.host.connection_mut(id) {
+                    connection.set_nagle(!options.no_delay);
+                    connection.set_corked(options.cork);
+                    connection.set_user_timeout(options.user_timeout());
+                }
+            }
+            Kind::Listener(id) => {
+                let config = self.configured(&options);
+                self.host.reconfigure(id, &config);
+            }
+            Kind::Idle => {}
         }
         Ok(())
     }

@@ -58,8 +58,8 @@ pub(crate) struct State {
     /// How often the first thread made a call that takes time.
     looks: u64,
     sleeper: Option<Sleeper>,
-    /// Bursts are marked by PSH, as Linux does it.
-    bursts: bool,
+    /// Bursts are marked by PSH, as Linux does it: the least segments of one. `None`: they are not marked.
+    bursts: Option<u32>,
 }
 
 /// A thread inside a blocking call.
@@ -83,7 +83,7 @@ type Guard<'a> = MutexGuard<'a, State>;
 
 impl Stack {
     /// A stack as `flags` tell, with commas between them: `address=A` for each address of the host; `bursts=off`, where
-    /// PSH shall be only where the endpoint itself sets it.
+    /// PSH shall be only where the endpoint itself sets it; `net.ipv4.NAME=VALUE` for what Linux calls so.
     pub(crate) fn new(flags: &str) -> Self {
         let host = Host::new(
             Config {
@@ -104,13 +104,12 @@ impl Stack {
             turns: 0,
             looks: 0,
             sleeper: None,
-            bursts: !flags.split(',').any(|flag| flag.trim() == "bursts=off"),
+            bursts: Some(bursts::LEAST),
         };
-        let named = flags
-            .split(',')
-            .filter_map(|flag| flag.trim().strip_prefix("address=")?.parse::<IpAddr>().ok());
-        for address in named {
-            state.host.add_address(address);
+        for flag in flags.split(',') {
+            if let Some((name, value)) = flag.trim().split_once('=') {
+                state.flag(name, value);
+            }
         }
         Self {
             state: Mutex::new(state),
@@ -307,6 +306,35 @@ impl Stack {
 }
 
 impl State {
+    /// Heeds one flag; one that is not known changes nothing, as scripts set much that only the kernel has.
+    fn flag(&mut self, name: &str, value: &str) {
+        let on = value != "0";
+        match name {
+            "address" => {
+                if let Ok(address) = value.parse::<IpAddr>() {
+                    self.host.add_address(address);
+                }
+            }
+            "bursts" if value == "off" => self.bursts = None,
+            "net.ipv4.tcp_min_tso_segs" => {
+                if let (Some(least), Ok(value)) = (&mut self.bursts, value.parse()) {
+                    *least = value;
+                }
+            }
+            "net.ipv4.tcp_ecn" => {
+                self.tcp.ecn = match value {
+                    "0" => tcp::EcnMode::Off,
+                    "1" => tcp::EcnMode::Ask,
+                    _ => tcp::EcnMode::Accept,
+                }
+            }
+            "net.ipv4.tcp_timestamps" => self.tcp.timestamps = on,
+            "net.ipv4.tcp_window_scaling" => self.tcp.window_scaling = on,
+            "net.ipv4.tcp_sack" if !on => self.tcp.sack_blocks = 0,
+            _ => {}
+        }
+    }
+
     /// Takes what the host did: its packets and events, and what the socket interface makes of them.
     pub(crate) fn settle(&mut self) {
         self.turns += 1;
@@ -317,8 +345,13 @@ impl State {
                 Output::Packet((), packet) => packets.push(packet),
                 Output::Event(event) => events.push(event),
             });
-            if self.bursts {
-                bursts::mark(&mut packets, &self.host, self.holders.keys().copied());
+            if let Some(least) = self.bursts {
+                bursts::mark(
+                    &mut packets,
+                    &self.host,
+                    self.holders.keys().copied(),
+                    least,
+                );
             }
             // Only a machine that is wrong makes a packet that contradicts itself: its script then misses it.
             let bytes = packets.iter().filter_map(|packet| packet.to_vec().ok());

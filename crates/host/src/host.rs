@@ -141,6 +141,18 @@ impl Host {
         Ok(id)
     }
 
+    /// Connections that come to `listener` from now on have this configuration.
+    pub fn reconfigure(&mut self, listener: ListenerId, config: &Arc<tcp::Config>) {
+        let room = self.listeners.get(listener.0);
+        let Some(at) = room.and_then(Option::as_ref).map(|listener| listener.at) else {
+            return;
+        };
+        let config = self.fitted(config, at.ip());
+        if let Some(Some(listener)) = self.listeners.get_mut(listener.0) {
+            listener.config = config;
+        }
+    }
+
     /// Takes no more connections there; those that nobody has accepted are reset.
     pub fn close_listener(&mut self, listener: ListenerId, now: Instant) {
         let Some(room) = self.listeners.get_mut(listener.0) else {

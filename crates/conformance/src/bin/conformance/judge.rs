@@ -103,7 +103,7 @@ impl Run {
                 let at = self.await_time(event.time)?;
                 self.call(call, event.line, at, at - before)
             }
-            Action::Command | Action::Code => self.await_time(event.time).map(drop),
+            Action::Command(_) | Action::Code => self.await_time(event.time).map(drop),
         }
     }
 
@@ -219,15 +219,14 @@ impl Run {
     }
 
     /// Joins segments to one that is as long as `expected`: a stack may hand the kernel's long packets over in pieces.
-    /// All but the last are of equal length, and only the last has PSH, FIN and CWR.
+    /// All but the last are of equal length. PSH, FIN and CWR may be on any of them, as Linux has PSH on the last of each
+    /// lot; the whole has PSH and FIN as the last piece has them, and CWR as the first.
     fn gather(&mut self, first: Segment, expected: &Tcp) -> Result<Segment> {
         let mut whole = first;
         let piece = whole.length;
         let ends = Flags::PSH.with(Flags::FIN).with(Flags::CWR);
-        while whole.length > 0
-            && whole.length < expected.length
-            && whole.flags.without(ends) == whole.flags
-        {
+        let reduced = whole.flags.without(ends.without(Flags::CWR));
+        while whole.length > 0 && whole.length < expected.length {
             let (next, at) = self.next_segment().with_context(|| {
                 format!(
                     "expected {}, of which {} bytes came",
@@ -237,7 +236,7 @@ impl Run {
             })?;
             let follows = next.seq == whole.seq.wrapping_add(whole.length)
                 && next.ack == whole.ack
-                && next.flags.without(ends) == whole.flags
+                && next.flags.without(ends) == whole.flags.without(ends)
                 && next.length <= piece;
             ensure!(
                 follows,
@@ -248,7 +247,7 @@ impl Run {
                 seconds(at)
             );
             whole.length += next.length;
-            whole.flags = next.flags;
+            whole.flags = reduced.with(next.flags.without(Flags::CWR));
             if next.length < piece {
                 break;
             }

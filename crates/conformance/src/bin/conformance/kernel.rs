@@ -1,8 +1,9 @@
 //! The kernel behind the same interface: its sockets in a network namespace, and a TUN interface for their packets. What
 //! scripts expect of Linux is checked by it.
 
+use crate::settings::Setting;
 use crate::syscall::Addresses;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bentpipe_base::Prefix;
 use bentpipe_conformance::table::Table;
 use bentpipe_os::netlink::{Netlink, Route};
@@ -61,13 +62,24 @@ fn now() -> i64 {
     time.tv_sec * 1_000_000 + time.tv_usec
 }
 
-/// A table with the kernel of the calling thread's network namespace behind it.
+/// A table with the kernel of the calling thread's network namespace behind it, set up as the script asks.
 ///
 /// # Errors
 /// Needs root and TUN.
-pub(crate) fn table(addresses: &Addresses) -> Result<Box<Table>> {
+pub(crate) fn table(addresses: &Addresses, settings: &[Setting]) -> Result<Box<Table>> {
     for (key, value) in SETTINGS {
         write_sysctl(key, value)?;
+    }
+    for Setting { key, value } in settings {
+        if key == "net.ipv4.tcp_congestion_control" {
+            // The sockets get it one by one.
+            ensure!(
+                value.as_bytes() == CONTROL,
+                "the script sets {key} to {value}, and only cubic is judged here"
+            );
+            continue;
+        }
+        write_sysctl(key, value).with_context(|| format!("the script sets {key}"))?;
     }
     run_before_others();
     let tun = Arc::new(Tun::open("tun0", TunConfig::default())?);

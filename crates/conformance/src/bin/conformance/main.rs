@@ -11,6 +11,7 @@ mod packet;
 mod parser;
 mod runner;
 mod script;
+mod settings;
 mod suite;
 mod symbols;
 mod syscall;
@@ -114,6 +115,7 @@ fn judge_one(script: &Path, stack: &Stack) -> Result<()> {
         .iter()
         .any(|(name, value)| name == "ip_version" && value == "ipv6");
     let addresses = addresses(ipv6);
+    let settings = settings::of(&script);
     let tolerance = Tolerance {
         micros: stack.tolerance,
         ..Tolerance::default()
@@ -121,7 +123,7 @@ fn judge_one(script: &Path, stack: &Stack) -> Result<()> {
     if stack.kernel {
         let netns = Netns::create("drill")?;
         return netns.run(|| {
-            let object = Object::of_table(kernel::table(&addresses)?)?;
+            let object = Object::of_table(kernel::table(&addresses, &settings)?)?;
             judge::run(&script, object, addresses, tolerance)
         })?;
     }
@@ -129,6 +131,6 @@ fn judge_one(script: &Path, stack: &Stack) -> Result<()> {
         Some(file) => file.clone(),
         None => runner::our_object()?,
     };
-    let object = Object::load(&file, &runner::flags(&addresses))?;
+    let object = Object::load(&file, &runner::flags(&addresses, &settings))?;
     judge::run(&script, object, addresses, tolerance)
 }

@@ -82,16 +82,20 @@ fn event(cursor: &mut Cursor<'_>) -> Parsed<Event> {
 
 /// A command in backticks, or code in `%{ }%`.
 fn block(cursor: &mut Cursor<'_>) -> Parsed<Action> {
-    let (open, close, action) = match cursor.peek() {
-        Some('`') => ("`", "`", Action::Command),
-        _ => ("%{", "}%", Action::Code),
+    let command = cursor.take("`");
+    let (open, close) = if command { ("`", "`") } else { ("%{", "}%") };
+    let inside = if command || cursor.take(open) {
+        cursor.up_to(close)
+    } else {
+        None
     };
-    if !cursor.take(open) || !cursor.skip_past(close) {
-        return Err(cursor.error(&format!(
+    match inside {
+        Some(text) if command => Ok(Action::Command(text.to_owned())),
+        Some(_) => Ok(Action::Code),
+        None => Err(cursor.error(&format!(
             "a block is opened by `{open}` and closed by `{close}`"
-        )));
+        ))),
     }
-    Ok(action)
 }
 
 /// A time, and where the end of a blocking call follows, that.
@@ -121,7 +125,10 @@ fn time(cursor: &mut Cursor<'_>) -> Parsed<(Time, Option<Time>)> {
             (Time::Between(from, to), None)
         });
     }
+    // The end of a blocking call may stand apart from its begin.
+    cursor.skip_space();
     if cursor.take("...") {
+        cursor.skip_space();
         cursor.take("+");
         let to = seconds(cursor)?;
         return Ok((one(relative, from), Some(one(relative, to))));

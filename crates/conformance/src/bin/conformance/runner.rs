@@ -1,5 +1,6 @@
 //! Runs the scripts of a folder, one process each, and tells what they came to.
 
+use crate::settings::{self, Setting};
 use crate::suite::{self, Counts, Expected, Outcome, Verdict};
 use crate::syscall::Addresses;
 use crate::{AS_EXPECTED, NOT_AS_EXPECTED, addresses};
@@ -61,8 +62,12 @@ pub(crate) fn our_object() -> Result<PathBuf> {
 }
 
 /// What the object is told.
-pub(crate) fn flags(addresses: &Addresses) -> String {
-    format!("address={}", addresses.local)
+pub(crate) fn flags(addresses: &Addresses, settings: &[Setting]) -> String {
+    let mut flags = format!("address={}", addresses.local);
+    for Setting { key, value } in settings {
+        flags.push_str(&format!(",{key}={value}"));
+    }
+    flags
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
@@ -193,6 +198,9 @@ fn own(arguments: &Arguments, script: &Path) -> Result<Result<(), String>> {
 
 /// packetdrill with our object, in a network namespace of its own.
 fn packetdrill(program: &Path, object: &Path, script: &Path) -> Result<Result<(), String>> {
+    // A script that only packetdrill can read sets nothing.
+    let parsed = crate::parser::parse(&fs::read_to_string(script)?);
+    let settings = parsed.map_or_else(|_| Vec::new(), |script| settings::of(&script));
     let netns = Netns::create("drill")?;
     // The scripts' own set-up wants an interface of that name; the object's packets go past it.
     let _tun = netns.run(|| bentpipe_os::tun::Tun::open("tun0", Default::default()))??;
@@ -200,7 +208,7 @@ fn packetdrill(program: &Path, object: &Path, script: &Path) -> Result<Result<()
     let mut command = netns.command(program);
     command
         .arg(format!("--so_filename={}", object.display()))
-        .arg(format!("--so_flags={}", flags(&addresses)))
+        .arg(format!("--so_flags={}", flags(&addresses, &settings)))
         .arg("--ip_version=ipv4")
         .arg(format!("--local_ip={}", addresses.local))
         .arg(format!("--remote_ip={}", addresses.remote))

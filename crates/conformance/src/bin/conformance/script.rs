@@ -43,8 +43,8 @@ pub(crate) enum Action {
     /// The stack sends a packet.
     Outbound(Packet),
     Call(Call),
-    /// A shell command, which sets up the kernel: the object under test has no part in it.
-    Command,
+    /// A shell command, which sets up the kernel. What it sets of TCP is heeded (`settings.rs`).
+    Command(String),
     /// A block of code that asks the kernel about the socket.
     Code,
 }

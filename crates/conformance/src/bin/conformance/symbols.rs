@@ -78,6 +78,8 @@ const NAMES: &[(&str, i64)] = names![
     IPPROTO_IPV6,
     SOL_SOCKET,
     SOL_TCP,
+    SOL_IP,
+    SOL_IPV6,
     SO_REUSEADDR,
     SO_REUSEPORT,
     SO_SNDBUF,
@@ -101,6 +103,11 @@ const NAMES: &[(&str, i64)] = names![
     TCP_INQ,
     TCP_CONGESTION,
     IP_TOS,
+    IP_MTU_DISCOVER,
+    IP_PMTUDISC_DONT,
+    IP_PMTUDISC_WANT,
+    IP_PMTUDISC_DO,
+    IP_PMTUDISC_PROBE,
     F_GETFL,
     F_SETFL,
     F_GETFD,
@@ -153,4 +160,6 @@ mod libc {
     pub(super) const SIOCOUTQNSD: u64 = 0x894b;
     pub(super) const TCP_INQ: i32 = 36;
     pub(super) const SOL_TCP: i32 = IPPROTO_TCP;
+    pub(super) const SOL_IP: i32 = IPPROTO_IP;
+    pub(super) const SOL_IPV6: i32 = IPPROTO_IPV6;
 }

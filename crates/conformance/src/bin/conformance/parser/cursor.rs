@@ -134,13 +134,15 @@ impl<'a> Cursor<'a> {
 
     /// Goes behind the next `end`; whether there is one.
     pub(super) fn skip_past(&mut self, end: &str) -> bool {
-        match self.rest().find(end) {
-            Some(at) => {
-                self.at += at + end.len();
-                true
-            }
-            None => false,
-        }
+        self.up_to(end).is_some()
+    }
+
+    /// Goes behind the next `end`; all that is before it.
+    pub(super) fn up_to(&mut self, end: &str) -> Option<&'a str> {
+        let rest = self.rest();
+        let at = rest.find(end)?;
+        self.at += at + end.len();
+        Some(&rest[..at])
     }
 
     /// All up to the next `end`, and behind it.

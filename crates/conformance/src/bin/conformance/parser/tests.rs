@@ -44,6 +44,10 @@ fn a_blocking_call_has_an_end() {
     assert_eq!(call.end, Some(Time::After(250_000)));
     assert_eq!(call.arguments[1], Value::Whatever);
     assert_eq!(call.result, Expected::Value(4));
+    let Action::Call(apart) = one("+.002 ... 0.004 accept(3, ..., ...) = 4").action else {
+        panic!("no call");
+    };
+    assert_eq!(apart.end, Some(Time::After(4_000)));
 }
 
 #[test]
