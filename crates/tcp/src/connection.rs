@@ -432,14 +432,14 @@ impl Connection {
     }
 
     /// Ends the connection with a reset.
-    pub fn abort(&mut self, _now: Instant) {
+    pub fn abort(&mut self, now: Instant) {
         if matches!(self.state, State::Closed) {
             return;
         }
         let answers = !matches!(self.state, State::Listen | State::SynSent | State::TimeWait);
         self.finish(Event::Aborted(Cause::Local));
         if answers {
-            self.reply = Some(self.reset());
+            self.reply = Some(self.reset(now));
         }
     }
 

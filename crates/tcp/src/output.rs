@@ -238,13 +238,19 @@ impl Connection {
             ack: self.rx.irs + self.rx.next as u32,
             flags,
             window,
-            timestamps: self.agreed.timestamps.then(|| Timestamps {
-                value: self.clock(now),
-                echo: self.rx.echo(),
-            }),
+            timestamps: self.stamp(now),
             options: None,
             payload,
         }
+    }
+
+    /// The timestamps of a segment that leaves now, where both ends agreed on them.
+    #[inline]
+    fn stamp(&self, now: Instant) -> Option<Timestamps> {
+        self.agreed.timestamps.then(|| Timestamps {
+            value: self.clock(now),
+            echo: self.rx.echo(),
+        })
     }
 
     /// An acknowledgement goes out; returns the window field of its segment.
@@ -259,12 +265,14 @@ impl Connection {
         milliseconds(now).wrapping_add(self.epoch)
     }
 
-    /// A reset at the end of what was sent.
-    pub(crate) fn reset(&self) -> Segment {
+    /// A reset at the end of what was sent. It has timestamps too (RFC 7323, section 3.2: SHOULD), by which a peer that
+    /// protects itself against old segments knows it as new.
+    pub(crate) fn reset(&self, now: Instant) -> Segment {
         Segment {
             seq: self.tx.seq(self.tx.max),
             ack: self.rx.irs + self.rx.next as u32,
             flags: Flags::RST | Flags::ACK,
+            timestamps: self.stamp(now),
             ..Segment::default()
         }
     }

@@ -50,7 +50,7 @@ impl Connection {
             return self.freeze(now);
         }
         if self.is_given_up(now) {
-            return self.time_out();
+            return self.time_out(now);
         }
         if self.tx.persisting {
             self.tx.rto.back_off();
@@ -74,11 +74,11 @@ impl Connection {
     }
 
     /// The peer does not answer any more.
-    pub(crate) fn time_out(&mut self) {
+    pub(crate) fn time_out(&mut self, now: Instant) {
         let answers = self.tx.una > 0;
         self.finish(Event::Aborted(Cause::TimedOut));
         if answers {
-            self.reply = Some(self.reset());
+            self.reply = Some(self.reset(now));
         }
     }
 
@@ -117,7 +117,7 @@ impl Connection {
         }
         if self.probes_are_over(PROBES, now) {
             self.finish(Event::Aborted(Cause::TimedOut));
-            self.reply = Some(self.reset());
+            self.reply = Some(self.reset(now));
             return;
         }
         self.probes += 1;

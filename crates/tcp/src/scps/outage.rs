@@ -58,7 +58,7 @@ impl Connection {
             return;
         };
         if now.since(since) >= outage.most {
-            return self.time_out();
+            return self.time_out(now);
         }
         self.probe = true;
         self.tx.counters.link_probes += 1;
