@@ -1,6 +1,7 @@
 //! Processing of segments that arrive: RFC 9293, section 3.10.7, with the checks of RFC 5961 and RFC 7323.
 
 use crate::connection::{Connection, Negotiated};
+use crate::ns2::RecoveryRules;
 use crate::recovery::AckSample;
 use crate::scps;
 use crate::{Cause, Event, State};
@@ -375,6 +376,7 @@ impl Connection {
         }
         let scaled = u64::from(segment.window) << self.agreed.scale;
         if ack < una {
+            self.on_overtaken(segment, ack.max(0) as u64, now);
             return true;
         }
         let ack = ack as u64;
@@ -423,6 +425,29 @@ impl Connection {
             self.tx.counters.dupacks += 1;
             self.recovery
                 .on_dupack(&mut self.tx.recovery_context(), &sample);
+        }
+    }
+
+    /// An acknowledgement that a later one overtook: what its SACK blocks tell of bytes in flight is news all the same.
+    fn on_overtaken(&mut self, segment: &Segment, ack: u64, now: Instant) {
+        if !matches!(self.config.ns2.recovery_rules, RecoveryRules::Rfc) {
+            return;
+        }
+        let mut blocks = [(0, 0); 4];
+        let (count, _) = self.blocks(segment, ack, &mut blocks);
+        let una = self.tx.una;
+        let blocks = &mut blocks[..count];
+        blocks
+            .iter_mut()
+            .for_each(|(from, _)| *from = una.max(*from));
+        if !blocks.iter().any(|(from, to)| from < to) {
+            return;
+        }
+        let mut sample = AckSample::at(now);
+        self.tx.acknowledge(una, blocks, None, &mut sample);
+        if sample.newly_acked.news {
+            let tx = &mut self.tx.recovery_context();
+            self.recovery.on_dupack(tx, &sample);
         }
     }
 
