@@ -55,6 +55,21 @@ fn one_forged_syn_ends_no_connection_that_passes_unsplit() {
     }
 }
 
+/// Answered early, its packets meet what the kernel keeps of the forged SYN, for as long as it does. It lives on.
+#[test]
+fn one_forged_syn_that_is_answered_resets_no_connection_that_passes_unsplit() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let (mut client, mut server) = stage.pair(Ip::V4);
+    let gateway = stage.split_after(Handshake::Early);
+    let ends = (client.local_addr().unwrap(), server.local_addr().unwrap());
+    flood::forge(&stage.client, ends.0, ends.1, Seq(4711));
+    eventually("the answer", || gateway.meter.read().early == 1);
+    // The last repetition of the answer was five seconds ago.
+    std::thread::sleep(Duration::from_millis(12_500));
+    converse(&mut client, &mut server);
+}
+
 /// The client's SYN is held, the server does not hear the dial's and answers with `flags` what was never sent. The SYN passes then;
 /// returns how many resets came to the server.
 fn answer_wrongly(stage: &Stage, gateway: &Running, server: SocketAddr, flags: Flags) -> u64 {

@@ -15,9 +15,10 @@
 
 use super::mss;
 
-/// How many ends are remembered, and for how long: more than a round trip.
+/// How many ends are remembered, and for how long: the kernel repeats an answer after 1, 3 and 7 s, and keeps what it knows of
+/// the SYN for 8 s more (`listen` of `bentpipe-relay`), in which it resets what else comes from the client.
 const REMEMBERED: u32 = 1 << 16;
-const SECONDS: u32 = 5;
+const SECONDS: u32 = 10;
 /// The same for dials for held SYNs, whose first SYN alone is marked: as long as such a dial lasts, and a little more.
 const HELD_SECONDS: u32 = 12;
 
