@@ -8,7 +8,7 @@ use bentpipe_base::Rate;
 /// Beyond it a receive buffer wants to know what the link carries towards the gateway (docs/gateway.md).
 const FAST: Rate = Rate::from_bits_per_sec(80_000_000);
 
-/// `gateway.toml` for `alternative` on this link, to be put on the machine that [`place`] names; `None` where there is no
+/// `gateway.toml` for `alternative` on this link; its first line says on which machine it belongs. `None` where there is no
 /// gateway.
 pub fn gateway_config(question: &Question, alternative: Alternative) -> Option<String> {
     if !alternative.is_pep() {
