@@ -93,19 +93,21 @@ fn a_server_and_listeners_to_groups_of_any_user_share_a_port_and_servers_do_not(
     need!(Root);
     let netns = Netns::create("udp_port").unwrap();
     let done = netns.run(|| {
-        for (server, group) in [
-            ("0.0.0.0:7542", "224.0.0.108:7542"),
-            ("[::]:7542", "224.0.0.108:7542"),
-            ("[::]:7542", "[ff02::6c%1]:7542"),
+        // A port each: a program that another test starts has a copy of the sockets for a moment, until it runs.
+        for (port, server, group) in [
+            (7542, "0.0.0.0", "224.0.0.108"),
+            (7543, "[::]", "224.0.0.108"),
+            (7544, "[::]", "[ff02::6c%1]"),
         ] {
-            let [server, group] = [server, group].map(|it| it.parse::<SocketAddr>().unwrap());
+            let address = |host: &str| format!("{host}:{port}").parse::<SocketAddr>().unwrap();
+            let [server, group] = [server, group].map(address);
             // Before the server is there, of another user; and after.
             let before = Udp::bind_group(group).unwrap();
             own(&before, NOBODY);
             let first = Udp::bind_server(server).unwrap();
             own(&first, 1234);
             let after = Udp::bind_group(group).unwrap();
-            for second in [server, "127.0.0.1:7542".parse().unwrap()] {
+            for second in [server, address("127.0.0.1")] {
                 let error = Udp::bind_server(second).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::AddrInUse);
             }
