@@ -7,9 +7,16 @@ mod support;
 use bentpipe_saratoga_udp::client::Job;
 use bentpipe_saratoga_udp::{Link, serve};
 use bentpipe_wire::saratoga::{Code, Frame, RequestKind, Width};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::peer::{Peer, request, status};
 use support::{LINK, Served, config, get, run};
+
+/// The tests count threads of this process, so that each runs by itself.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn threads(name: &str) -> usize {
     let all = std::fs::read_dir("/proc/self/task").unwrap();
@@ -21,6 +28,7 @@ fn threads(name: &str) -> usize {
 /// A file that is asked for with its checksum first, by somebody who does not ask again: it is not summed up to its end.
 #[test]
 fn what_nobody_asks_for_again_is_not_prepared() {
+    let _alone = alone();
     let served = Served::new(serve::ServerConfig {
         link: Link {
             silence: Duration::from_secs(1),
@@ -55,6 +63,7 @@ fn what_nobody_asks_for_again_is_not_prepared() {
 /// Large files that are summed up for one, first or because it says that it has them already: others get their lists.
 #[test]
 fn lists_do_not_wait_for_sums_over_whole_files() {
+    let _alone = alone();
     let served = Served::new(config());
     let large = std::fs::File::create(served.file("large")).unwrap();
     large.set_len(1 << 40).unwrap();
@@ -92,6 +101,7 @@ fn lists_do_not_wait_for_sums_over_whole_files() {
 /// Many lists of a large directory, asked for by one: others are served meanwhile.
 #[test]
 fn lists_of_a_large_directory_hold_nobody_up() {
+    let _alone = alone();
     let served = Served::new(serve::ServerConfig {
         max_sessions: 1024,
         ..config()
@@ -124,6 +134,7 @@ fn lists_of_a_large_directory_hold_nobody_up() {
 /// A directory whose path is written in many ways is in memory once.
 #[test]
 fn a_list_is_in_memory_once_however_its_path_is_written() {
+    let _alone = alone();
     let served = Served::new(serve::ServerConfig {
         max_sessions: 1024,
         ..config()
@@ -160,6 +171,7 @@ fn a_list_is_in_memory_once_however_its_path_is_written() {
 /// than is allowed, and the work for those that end is not done to its end.
 #[test]
 fn a_request_from_another_port_ends_nothing_and_stays_within_the_bounds() {
+    let _alone = alone();
     let served = Served::new(serve::ServerConfig {
         max_sessions: 8,
         link: Link {
