@@ -2,36 +2,15 @@
 //! What the true ones carry is handed on, what is remembered stays below a bound, and each call comes to an end.
 #![no_main]
 
+#[path = "support/allocated.rs"]
+mod allocated;
+
+use allocated::allocated;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_fec::{Config, Layer, MAX_PACKET, MAX_WINDOW, Overhead, Side};
 use bytes::Bytes;
 use core::time::Duration;
 use libfuzzer_sys::fuzz_target;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicI64, Ordering};
-
-/// Bytes that are allocated now.
-static ALLOCATED: AtomicI64 = AtomicI64::new(0);
-
-struct Counting;
-
-// SAFETY: the system's allocator, which is told the same.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: as for the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: as for the caller.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// What both ends may remember: two histories of packets, and the places for them.
 const REMEMBERED: i64 = 4 * (MAX_WINDOW * (MAX_PACKET + 100)) as i64;
@@ -57,7 +36,7 @@ fn drive(layer: &mut Layer, arrived: Option<(Side, Bytes)>, now: Instant) -> Vec
 }
 
 fuzz_target!(|octets: &[u8]| {
-    let before = ALLOCATED.load(Ordering::Relaxed);
+    let before = allocated();
     let (mut near, mut far) = (layer(Overhead::Measured), layer(Overhead::Measured));
     let mut now = Instant::ZERO;
     // Records of: kind, length, octets. Even kinds are true packets, of which those below 64 are lost with all that
@@ -90,7 +69,7 @@ fuzz_target!(|octets: &[u8]| {
                 }
             }
         }
-        let remembered = ALLOCATED.load(Ordering::Relaxed) - before;
+        let remembered = allocated() - before;
         assert!(remembered <= REMEMBERED, "{remembered} bytes");
     }
 });

@@ -3,6 +3,10 @@
 //! what is remembered below a bound, and each call comes to an end.
 #![no_main]
 
+#[path = "support/allocated.rs"]
+mod allocated;
+
+use allocated::allocated;
 use arbitrary::Arbitrary;
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_tcp::{Config, Connection, LossCause, State};
@@ -10,9 +14,7 @@ use bentpipe_wire::scps::{Capabilities, CapabilityVector, ScpsOptions, Snack};
 use bentpipe_wire::{Flags, Payload, RawOptions, SackBlock, Segment, TcpOptions, Timestamps};
 use core::time::Duration;
 use libfuzzer_sys::fuzz_target;
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 const OURS: Seq = Seq(u32::MAX - 70_000);
 const PEER: Seq = Seq(u32::MAX - 30_000);
@@ -21,29 +23,6 @@ const LIFE: u64 = 600_000;
 /// What one connection may remember beside its buffers: a list of holes to announce (1,024), and each segment under way.
 const REMEMBERED: i64 = 256 << 10;
 const A_SEGMENT: i64 = 400;
-
-/// Bytes that are allocated now.
-static ALLOCATED: AtomicI64 = AtomicI64::new(0);
-
-struct Counting;
-
-// SAFETY: the system's allocator, which is told the same.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: as for the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: as for the caller.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 #[derive(Arbitrary, Debug)]
 struct Plan {
@@ -130,7 +109,7 @@ impl World {
         let time = self.now.since(since) + Duration::from_millis(10);
         let most = self.rate.over(time).0 + 2 * self.wire;
         assert!(self.sent <= most, "{} bytes, not {most}", self.sent);
-        let allocated = ALLOCATED.load(Ordering::Relaxed) - self.allocated;
+        let allocated = allocated() - self.allocated;
         assert!(
             allocated <= self.memory,
             "{allocated} bytes, not {}",
@@ -171,7 +150,11 @@ impl World {
             snack,
             ..ScpsOptions::default()
         };
-        let unknown = if says.raw.is_empty() { scps.to_raw().ok().flatten() } else { RawOptions::new(&says.raw[..says.raw.len().min(30)]) };
+        let unknown = if says.raw.is_empty() {
+            scps.to_raw().ok().flatten()
+        } else {
+            RawOptions::new(&says.raw[..says.raw.len().min(30)])
+        };
         let mut options = TcpOptions {
             unknown: unknown.map(Box::new),
             ..TcpOptions::default()
@@ -268,8 +251,12 @@ fuzz_target!(|plan: Plan| {
     let segments = (config.send_buffer.0 + config.receive_buffer.0) as i64 / 36 + 1;
     let wire = u64::from(config.mss) + 40 + 40;
     let now = Instant::from_nanos(1_000_000_000);
-    let allocated = ALLOCATED.load(Ordering::Relaxed);
-    let tcp = if plan.opens { Connection::connect(Arc::new(config), OURS, now) } else { Connection::listen(Arc::new(config), OURS, now) };
+    let allocated = allocated();
+    let tcp = if plan.opens {
+        Connection::connect(Arc::new(config), OURS, now)
+    } else {
+        Connection::listen(Arc::new(config), OURS, now)
+    };
     let mut world = World {
         tcp,
         now,

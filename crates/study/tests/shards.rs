@@ -5,51 +5,18 @@
     reason = "a test that weighs says what it weighed"
 )]
 
-use bentpipe_scenario::{Known, Scenario, Study};
-use bentpipe_study::{Measures, Options, Results, Row, Session, Shard, StudyError, merge, run};
+mod support;
+
+use bentpipe_scenario::Scenario;
+use bentpipe_study::{Options, Results, Row, Session, Shard, StudyError, merge, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-
-const TEXT: &str = r#"name = "closed"
-[hosts.a]
-[hosts.b]
-[links.l]
-ends = ["a", "b"]
-rate = "1Mbit/s"
-delay = "1ms"
-[[flows]]
-from = "a"
-to = "b"
-bytes = "1MB"
-[[sweep]]
-name = "delay"
-key = "links.l.delay"
-values = ["1ms", "2ms", "4ms"]
-[[sweep]]
-name = "seed"
-key = "seed"
-values = "1..7"
-[[tables]]
-name = "t"
-title = "t"
-measure = "sum"
-rows = "delay"
-columns = "seed"
-"#;
+use support::{TEXT, closed, study};
 
 static GO_ON: AtomicBool = AtomicBool::new(false);
-
-fn study(text: &str) -> Study {
-    Study::parse("closed.toml", text, Known::default()).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn closed(scenario: &Scenario) -> Result<Measures, String> {
-    let delay = scenario.links["l"].forward.delay.as_millis() as f64;
-    Ok([("sum".to_owned(), Some(delay / 3.0 + scenario.seed as f64))].into())
-}
 
 fn options(out: &Path, shard: Option<Shard>) -> Options<'_> {
     Options {
