@@ -48,7 +48,7 @@ fn half_close_works_both_ways() {
 }
 
 /// Who has closed knows nothing of the connection a little later, and would answer a probe by a reset, as it does what the other end still
-/// says. What it said arrives all the same, however long that takes; both ways.
+/// says. What it said arrives all the same, however long that takes, and then the reset; both ways.
 #[test]
 fn what_was_said_before_a_close_arrives_however_slowly_it_is_read() {
     need!(Root, Tproxy);
@@ -60,28 +60,44 @@ fn what_was_said_before_a_close_arrives_however_slowly_it_is_read() {
     config.limits.keepalive = Duration::from_secs(2);
     let gateway = stage.split_by(config);
     let bytes = pattern(2 << 20);
-    let ends =
-        [true, false].map(|client_first| Ip::BOTH.map(|ip| in_order(stage.pair(ip), client_first)));
-    let ends = ends.into_iter().flatten();
-    let readers: Vec<TcpStream> = ends
-        .zip([false, true].into_iter().cycle())
-        .map(|((mut first, mut second), speaks)| {
-            first.write_all(&bytes).unwrap();
-            drop(first);
-            if speaks {
-                second.write_all(b"and now?").unwrap();
+    let ways = [(false, false), (true, false), (false, true)];
+    let mut readers = Vec::new();
+    for (speaks, resets) in ways {
+        for client_first in [true, false] {
+            for ip in Ip::BOTH {
+                let (mut first, mut second) = in_order(stage.pair(ip), client_first);
+                first.write_all(&bytes).unwrap();
+                if resets {
+                    second.write_all(b"wait").unwrap();
+                    first.shutdown(Shutdown::Write).unwrap();
+                    // It has said all, and does not read what the other end says.
+                    eventually("the bytes", || {
+                        tcp::unacknowledged(&first).unwrap() == Bytes(0)
+                    });
+                    abort(first);
+                } else {
+                    drop(first);
+                }
+                if speaks {
+                    second.write_all(b"and now?").unwrap();
+                }
+                readers.push((second, speaks || resets));
             }
-            second
-        })
-        .collect();
+        }
+    }
     // Until its host has forgotten it, it would have been probed, and the rest thrown away after that; so it would five seconds after it
     // was spoken to.
     std::thread::sleep(Duration::from_secs(11));
-    for mut reader in readers {
+    for (mut reader, is_reset) in readers {
         assert!(rest(&mut reader).unwrap() == bytes);
+        if is_reset {
+            // What it said came to nobody.
+            eventually("the reset", || tcp::is_over(&reader));
+        }
     }
-    eventually("orderly ends", || gateway.meter.read().open == 0);
-    assert_eq!(gateway.meter.read().reset, 0);
+    eventually("ends", || gateway.meter.read().open == 0);
+    let counters = gateway.meter.read();
+    assert_eq!((counters.finished, counters.reset), (4, 8));
 }
 
 /// Data and FIN in one segment: a short read does not mean that nothing is left.

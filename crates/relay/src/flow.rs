@@ -35,8 +35,9 @@ pub(crate) enum Phase {
     Open,
     /// Both directions have ended; a peer has not acknowledged everything yet.
     Closing,
-    /// One side has said its end, and has failed since. The other has not got all of it yet.
-    Delivering { alive: Side },
+    /// One side has said its end, and has failed since. The other has not got all of it yet, and is reset then where it is to
+    /// hear of the failure.
+    Delivering { alive: Side, resets: bool },
     /// One side has failed. The other still gets the bytes that had arrived before, and then a reset, at the latest at
     /// `until`.
     ResetPending { alive: Side, until: Instant },

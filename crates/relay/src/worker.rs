@@ -276,7 +276,7 @@ impl Worker {
             Phase::Dialling => self.on_answer(index, event),
             Phase::Open => self.on_open(index, side, event),
             Phase::Closing => self.on_closing(index),
-            Phase::Delivering { alive } if side == alive => self.on_delivering(index, event),
+            Phase::Delivering { alive, .. } if side == alive => self.on_delivering(index, event),
             Phase::Delivering { .. } => {}
             Phase::ResetPending { alive, .. } => {
                 if side == alive && (event.failed() || event.hung_up()) {

@@ -220,12 +220,12 @@ impl Worker {
         } else {
             None
         };
-        match error.map(|error| error.kind()) {
+        match error.as_ref().map(io::Error::kind) {
             None => {}
             // The connection was established, and reset before this event was read.
             Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {
                 if self.open(index) {
-                    self.break_flow(index, Side::Far, None);
+                    self.break_flow(index, Side::Far, error);
                 }
                 return;
             }

@@ -64,7 +64,7 @@ impl Worker {
             self.counters.vanished.one();
         }
         tracing::debug!(?side, ?error, "a side broke");
-        if flow.phase == (Phase::Delivering { alive: side }) {
+        if matches!(flow.phase, Phase::Delivering { alive, .. } if alive == side) {
             self.counters.reset.one();
             return self.drop_flow(index);
         }
@@ -75,7 +75,15 @@ impl Worker {
             && has_said_end
             && !(flow.pump(side).has_ended() && delivered(flow.socket(alive)))
         {
-            return self.begin_delivery(index, alive);
+            let vanished = matches!(
+                kind,
+                Some(
+                    io::ErrorKind::TimedOut
+                        | io::ErrorKind::HostUnreachable
+                        | io::ErrorKind::NetworkUnreachable
+                )
+            );
+            return self.begin_delivery(index, alive, vanished);
         }
         self.counters.reset.one();
         let mut moved = 0;
