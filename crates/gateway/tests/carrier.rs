@@ -4,6 +4,8 @@
 
 #[path = "carrier/bounds.rs"]
 mod bounds;
+#[path = "carrier/closed.rs"]
+mod closed;
 #[path = "carrier/killed.rs"]
 mod killed;
 #[path = "carrier/liar.rs"]

@@ -18,7 +18,8 @@ pub(super) struct Legs {
     /// The event [`Broken`] is to be told.
     broken: bool,
     policy: Resets,
-    /// One leg has failed: until when the other is given what came before.
+    /// One leg has failed: until when the other is given what came before. All of it, where the peer of the one that failed had
+    /// said its end: it has lost nothing, and most often has closed, and its host resets what the other end still says.
     resets: Option<Instant>,
     /// The leg whose turn it is to send: first that of the ground, as often as it has something.
     sends: Side,
@@ -30,6 +31,13 @@ const LEAST: u64 = 16 << 10;
 /// One of the legs broke, so that both were reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
+
+/// How a leg has failed: with more to come from its peer, for all that is known, or with all of it here.
+#[derive(Clone, Copy)]
+enum Failure {
+    BeforeEnd,
+    AfterEnd,
+}
 
 struct Leg {
     connection: Connection,
@@ -195,11 +203,14 @@ impl Legs {
 
     /// Hears both legs, and relays within their buffers.
     fn relay_both(&mut self, now: Instant) {
-        if self.hear() && self.resets.is_none() {
+        if let Some(failure) = self.hear()
+            && self.resets.is_none()
+        {
             self.broken = true;
-            match self.policy.grace {
-                Duration::ZERO => self.reset(now),
-                grace => self.resets = Some(now + grace),
+            match (self.policy.grace, failure) {
+                (Duration::ZERO, _) => self.reset(now),
+                (_, Failure::AfterEnd) => self.resets = Some(Instant::MAX),
+                (grace, Failure::BeforeEnd) => self.resets = Some(now + grace),
             }
         }
         self.moved[1] += self.relay(0, now);
@@ -214,19 +225,24 @@ impl Legs {
         self.sends = Side::Ground;
     }
 
-    /// Whether whoever is alive has all that came before the other failed.
+    /// Whether whoever is alive has all that came before the other failed, and the end that it had said.
     fn has_delivered(&self) -> bool {
         let [ground, space] = &self.legs;
         [(ground, space), (space, ground)].iter().all(|(from, to)| {
             let left = from.connection.readable() + to.connection.unacknowledged();
-            to.is_over() || left == 0
+            let tells_end = matches!(
+                to.connection.state(),
+                State::FinWait1 | State::Closing | State::LastAck
+            );
+            to.is_over() || left == 0 && !tells_end
         })
     }
 
-    /// Takes the events of both legs; whether the connection is broken.
-    fn hear(&mut self) -> bool {
-        let mut broken = false;
+    /// Takes the events of both legs; says how the connection has broken, if it has.
+    fn hear(&mut self) -> Option<Failure> {
+        let mut failure = None;
         for leg in &mut self.legs {
+            let mut broken = false;
             while let Some(event) = leg.connection.event() {
                 match event {
                     Event::PeerClosed => leg.ended = true,
@@ -240,8 +256,15 @@ impl Legs {
             }
             // A reset before the handshake was done sends a leg that answered back to waiting.
             broken |= leg.connection.state() == State::Listen;
+            if broken {
+                failure = Some(if leg.ended {
+                    Failure::AfterEnd
+                } else {
+                    Failure::BeforeEnd
+                });
+            }
         }
-        broken
+        failure
     }
 
     /// Moves what arrived on leg `from` to the other, as far as that one's send buffer has room; returns how much. What is
