@@ -160,3 +160,34 @@ fn a_client_that_has_lost_its_connection_begins_again_from_the_same_port() {
         }
     }
 }
+
+/// Its host resets the answers to SYNs that somebody forges in its name. They come into the queue again and again, as those do that
+/// are lost on the way to a listener, and no connection of its own passes for that.
+#[test]
+fn forged_syns_have_no_connection_of_that_client_pass() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let gateway = stage.split_after(handshake);
+        let listener = stage.listen(Ip::V4);
+        let forged = SocketAddr::new(Ip::V4.client(), 4711);
+        for number in 0..3 {
+            flood::forge(&stage.client, forged, listener.address(), Seq(7));
+            eventually("it is seen", || gateway.meter.read().repeated >= number);
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        eventually("the last passes", || gateway.meter.read().unanswered == 1);
+        let mut client = stage.connect(listener.address());
+        let ends = client.local_addr().unwrap();
+        // Those that were forged may have become connections of the server.
+        let mut server = loop {
+            let server = listener.accept();
+            if server.peer_addr().is_ok_and(|peer| peer == ends) {
+                break server;
+            }
+        };
+        converse(&mut client, &mut server);
+        let counters = gateway.meter.read();
+        assert_eq!((counters.unanswered, counters.connected), (1, 1));
+    }
+}

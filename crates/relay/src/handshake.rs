@@ -14,11 +14,13 @@
 //! destinations that accept are answered early: a forger cannot confirm, so that the far side is never dialled for it.
 
 mod descriptor_reserve;
+mod embryonic_resets;
 mod quotas;
 mod syn_backlog_limit;
 mod table;
 
 pub use descriptor_reserve::DescriptorReserve;
+pub(crate) use embryonic_resets::embryonic_resets;
 pub(crate) use quotas::{Quota, Quotas};
 pub(crate) use syn_backlog_limit::LONGEST as LONGEST_BACKLOG;
 pub use syn_backlog_limit::SynBacklogLimit;

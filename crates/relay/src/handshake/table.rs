@@ -104,10 +104,11 @@ pub(crate) struct AcceptedFar {
 #[derive(Debug)]
 struct LoopedSyn {
     said: LetIn,
-    /// When the SYN was last let in, with which packet, and whether more than once.
+    /// When the SYN was last let in, with which packet, and, where that was the second time, how many answered SYNs the kernel had
+    /// dropped by then upon resets.
     looped: Instant,
     packet: QueuedPacket,
-    again: bool,
+    again: Option<u64>,
     /// The kernel had dropped that packet.
     dropped: bool,
     /// The far side that has accepted, and the time until which its client may confirm.
@@ -126,8 +127,12 @@ pub(crate) enum SynStatus {
     Held([Option<QueuedPacket>; 2]),
     /// The SYN comes again after it was let in.
     Looped,
-    /// The SYN was let in twice and has reached no listener, or it would not have come into the queue again.
-    Lost,
+    /// The SYN was let in twice and has reached no listener, or it would not have come into the queue again; unless its client
+    /// has reset the answers, as it would those to somebody who forges its address.
+    Lost {
+        /// The kernel has dropped answered SYNs upon resets since.
+        maybe_reset: bool,
+    },
     /// The SYN was dropped earlier, and is to pass now.
     Passes,
 }
@@ -185,13 +190,14 @@ impl HandshakeTable {
     }
 
     /// What is known of `syn`, which waits with `packet`. Of a SYN that comes again the first is kept too where dials are
-    /// `tracked`: conntrack takes the others for a part of the dial.
+    /// `tracked`: conntrack takes the others for a part of the dial. `resets` says how many answered SYNs the kernel has dropped upon
+    /// resets.
     pub(crate) fn meet(
         &mut self,
         packet: QueuedPacket,
         syn: &Syn,
         tracked: bool,
-        now: Instant,
+        (now, resets): (Instant, fn() -> u64),
     ) -> SynStatus {
         let place = self.places.get(&syn.ends).copied();
         if let Some(held) = place.and_then(|index| self.held.get_mut(index)) {
@@ -211,14 +217,16 @@ impl HandshakeTable {
                 self.dropped -= usize::from(dropped);
                 if before.said.seq != syn.seq {
                     // The client has reset the connection that we answered, and begins a new one.
-                    (before.said.seq, before.looped, before.again) = (syn.seq, now, false);
+                    (before.said.seq, before.looped, before.again) = (syn.seq, now, None);
                 } else if dropped {
                     before.looped = now;
                 } else if now.since(before.looped) >= PROMPT {
-                    if before.again {
-                        return SynStatus::Lost;
+                    let count = resets();
+                    if let Some(earlier) = before.again {
+                        let maybe_reset = count != earlier;
+                        return SynStatus::Lost { maybe_reset };
                     }
-                    (before.looped, before.again) = (now, true);
+                    (before.looped, before.again) = (now, Some(count));
                 }
                 if dropped && let Some((_, until)) = &mut before.far {
                     // The client can have the answer from now on, so its time to confirm begins.
@@ -358,7 +366,7 @@ impl HandshakeTable {
             said,
             looped: now,
             packet,
-            again: false,
+            again: None,
             dropped: false,
             far,
             waits: true,

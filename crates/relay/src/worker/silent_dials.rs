@@ -89,13 +89,15 @@ impl Worker {
         Some(ends)
     }
 
-    /// Lets a SYN pass that was looped and has come to no listener; the connection that was dialled for it is reset.
-    pub(super) fn on_lost(&mut self, packet: QueuedPacket, syn: &Syn) {
+    /// Lets a SYN pass that was looped and has come to no listener; the connection that was dialled for it is reset. Where its
+    /// client may have reset our answers instead, those that follow are not concerned.
+    pub(super) fn on_lost(&mut self, packet: QueuedPacket, syn: &Syn, maybe_reset: bool) {
         self.counters.repeated.one();
         self.counters.unanswered.one();
-        self.shared
-            .unanswered_dials()
-            .record_lost_syn(&syn.ends, timer::now());
+        if !maybe_reset {
+            let unanswered = self.shared.unanswered_dials();
+            unanswered.record_lost_syn(&syn.ends, timer::now());
+        }
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };

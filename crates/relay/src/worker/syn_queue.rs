@@ -9,7 +9,7 @@ use crate::dial::{Dialled, dial, next_hop};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{
     AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, LetIn, QueuedPacket, SynBacklogLimit,
-    SynStatus,
+    SynStatus, embryonic_resets,
 };
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn, lower_mss};
@@ -165,7 +165,8 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        match syn_queue.table.meet(packet, syn, tracked, timer::now()) {
+        let now = (timer::now(), embryonic_resets as fn() -> u64);
+        match syn_queue.table.meet(packet, syn, tracked, now) {
             SynStatus::New => {}
             SynStatus::Held(others) => {
                 self.counters.repeated.one();
@@ -185,7 +186,7 @@ impl Worker {
                 let segment = syn_queue.table.segment(&syn.ends);
                 return syn_queue.give_bounded(packet, (&mut bytes, segment), deliver);
             }
-            SynStatus::Lost => return self.on_lost(packet, syn),
+            SynStatus::Lost { maybe_reset } => return self.on_lost(packet, syn, maybe_reset),
         }
         let retired = self.shared.is_retired();
         let refusal = retired.then_some(&self.counters.unattended);
