@@ -258,6 +258,11 @@ mod tests {
                 partial_checksum: Some(PartialChecksum { start, ..partial }),
                 ..VirtioHeader::default()
             };
+            // Both zeros are right for TCP; here the one is written that is for UDP too.
+            let at = start + partial.offset;
+            if bytes[at..at + 2] == [0, 0] {
+                bytes[at..at + 2].fill(0xff);
+            }
             prop_assert_eq!(header.cut(&left, LINK.len()).unwrap(), [bytes]);
         }
 
