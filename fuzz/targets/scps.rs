@@ -34,6 +34,9 @@ struct Plan {
     sack: bool,
     congestion: bool,
     snack_delay: u8,
+    short_snacks_only: bool,
+    /// Milliseconds that the peer is believed to experience corruption.
+    corruption: Option<u8>,
     send_buffer: u16,
     receive_buffer: u16,
     capabilities: u8,
@@ -54,6 +57,8 @@ enum Step {
     Reads(u16),
     LinkOut,
     LinkRestored,
+    /// A packet of the peer arrives damaged.
+    Damaged,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -62,6 +67,7 @@ struct Says {
     ack: i16,
     window: u16,
     snack: Option<(u16, u16, Vec<u8>)>,
+    corruption: bool,
     sack: Vec<(u16, u16)>,
     raw: Vec<u8>,
     echo: Option<u16>,
@@ -140,7 +146,8 @@ impl World {
         let acked = self.tcp.counters().bytes_acked as u32;
         let ack = (OURS + 1 + acked).0.wrapping_add_signed(says.ack.into());
         let snack = says.snack.as_ref().map(|(offset, size, vector)| {
-            let few = vector.len().min(20);
+            // As much as a header holds.
+            let few = vector.len().min(34);
             Snack {
                 vector: vector[..few].into(),
                 ..Snack::short(*offset, *size)
@@ -148,6 +155,7 @@ impl World {
         });
         let scps = ScpsOptions {
             snack,
+            corruption_experienced: says.corruption,
             ..ScpsOptions::default()
         };
         let unknown = if says.raw.is_empty() {
@@ -211,6 +219,7 @@ impl World {
                         ack: 0,
                         window: u16::MAX,
                         snack: None,
+                        corruption: false,
                         sack: Vec::new(),
                         raw: Vec::new(),
                         echo: None,
@@ -227,6 +236,7 @@ impl World {
                 self.tcp.link_restored(self.now);
                 self.drain();
             }
+            Step::Damaged => self.tcp.note_damaged(),
         }
     }
 }
@@ -245,6 +255,8 @@ fuzz_target!(|plan: Plan| {
     }
     if let Some(scps) = &mut config.scps {
         scps.snack_delay = Duration::from_millis(plan.snack_delay.into());
+        scps.short_snacks_only = plan.short_snacks_only;
+        scps.corruption_experienced = plan.corruption.map(|time| Duration::from_millis(time.into()));
     }
     // The least segment that a peer may ask for is 48 bytes, less the timestamps.
     let send_buffer = config.send_buffer.0;

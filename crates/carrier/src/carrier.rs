@@ -275,8 +275,15 @@ impl Carrier {
                     let waits = Some(held);
                     proxy.input(SIDES[place], Carried { packet, waits }, now);
                 }
-                // Nobody takes what is damaged.
-                Err(_) => self.let_pass(held),
+                Err(error) => {
+                    if SIDES[place] == Side::Space
+                        && let Some(ends) = packet::damaged(&waiting, error)
+                    {
+                        proxy.note_damaged(ends);
+                    }
+                    // Nobody takes what is damaged.
+                    self.let_pass(held);
+                }
             }
         }
         self.send(proxy, now);

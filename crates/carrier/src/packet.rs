@@ -49,6 +49,23 @@ pub(crate) fn read(waiting: &Waiting<'_>) -> Result<wire::Packet, wire::Error> {
     Ok(packet)
 }
 
+/// The destination and the source of a TCP segment that could not be [`read`] because its checksum is wrong, as far as anybody
+/// can tell of what is damaged.
+pub(crate) fn damaged(
+    waiting: &Waiting<'_>,
+    error: wire::Error,
+) -> Option<(SocketAddr, SocketAddr)> {
+    let wire::Error::Checksum { .. } = error else {
+        return None;
+    };
+    let packet = wire::Packet::parse_headers(waiting.packet, Checksums::Ignore).ok()?;
+    let Transport::Tcp(tcp) = &packet.transport else {
+        return None;
+    };
+    let to = SocketAddr::new(packet.ip.destination(), tcp.destination);
+    Some((to, SocketAddr::new(packet.ip.source(), tcp.source)))
+}
+
 /// What `packet`, if it is an ICMP error that says so, says of a packet of ours that was too long: its ends, its number, and what the path
 /// takes.
 pub(crate) fn too_long(packet: &wire::Packet) -> Option<((SocketAddr, SocketAddr), Seq, u16)> {
@@ -176,7 +193,12 @@ mod tests {
                 is_unverified,
                 ..Waiting::default()
             };
-            assert_eq!(read(&waiting).is_ok(), is_read);
+            let read = read(&waiting);
+            assert_eq!(read.is_ok(), is_read);
+            if let Err(error) = read {
+                let ends = [2, 1].map(|host| SocketAddr::from(([10, 0, 0, host], 80)));
+                assert_eq!(super::damaged(&waiting, error), Some(ends.into()));
+            }
         }
     }
 }

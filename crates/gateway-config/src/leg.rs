@@ -18,6 +18,15 @@ pub enum Carrier {
     Scps,
 }
 
+/// What the losses of a leg mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossCause {
+    /// The link damages packets: the rate stays.
+    Corruption,
+    /// A queue overflowed: congestion controls reduce their window.
+    Congestion,
+}
+
 /// What QUIC connections that pass are told by SCONE, by direction; `None`: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SconeRates {
@@ -68,6 +77,11 @@ pub struct Leg {
     pub ack_every: Option<u32>,
     /// See [`Self::ack_every`].
     pub ack_delay: Option<Duration>,
+    /// What losses mean where nothing else tells; `None` leaves it to the TCP. Only ours can set it.
+    pub loss_cause: Option<LossCause>,
+    /// Losses mean corruption for so long after the far end told that packets arrive damaged there, and it is told the same;
+    /// `None`: it is neither believed nor told. Only ours can set it.
+    pub corruption_experienced: Option<Duration>,
     /// Let no more than this wait unsent in the kernel; `None` lets the whole send buffer fill.
     pub notsent_lowat: Option<Bytes>,
     /// The largest segment that the leg sends and asks for, TCP options included (the MSS option of
@@ -153,6 +167,8 @@ impl Leg {
             scone: SconeRates::default(),
             ack_every: None,
             ack_delay: None,
+            loss_cause: None,
+            corruption_experienced: None,
             notsent_lowat: None,
             mss: None,
         }

@@ -25,7 +25,7 @@ mod syn;
 mod warning;
 
 pub use config::{Config, ControlSocket, Handshake, Intercept, LegId, Limits, Profile};
-pub use leg::{Carrier, Leg, SconeRates};
+pub use leg::{Carrier, Leg, LossCause, SconeRates};
 pub use policy::{Action, Interface, Policy, Quic};
 pub use snoop::{Snoop, Toward};
 pub use syn::{Ends, Syn, SynOptions, lower_mss};

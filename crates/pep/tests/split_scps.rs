@@ -5,10 +5,11 @@
 mod support;
 
 use bentpipe_base::{Bytes, Instant, Machine, Rate, Seq};
-use bentpipe_gateway_config::{Carrier, Leg};
+use bentpipe_gateway_config::{Carrier, Leg, LossCause};
 use bentpipe_pep::split::{Config, Split, tcp_config};
 use bentpipe_pep::{BuildPacket, Side};
 use bentpipe_tcp as tcp;
+use bentpipe_wire::scps::ScpsOptions;
 use bentpipe_wire::{Flags, Packet, Payload, Segment, TcpOptions, Timestamps};
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -72,7 +73,7 @@ impl Script {
     fn syn(&mut self, port: u16) {
         let mut segment = segment((Flags::SYN, 10, 0), (CLOCKS[0], 0), b"");
         segment.options = options();
-        tcp::scps::add_offer(&mut segment);
+        tcp::scps::add_offer(&mut segment, &tcp::Scps::default());
         self.say((Side::Space, port), segment);
     }
 
@@ -81,7 +82,7 @@ impl Script {
         let mut answer = segment((Flags::SYN | ACK, 20, 11), (CLOCKS[1], CLOCKS[0]), b"");
         answer.options = options();
         let sent = self.say((Side::Ground, port), answer);
-        tcp::scps::is_offered(&sent[0].1)
+        tcp::scps::offered(&sent[0].1).is_some()
     }
 
     fn establish(&mut self, port: u16) {
@@ -211,6 +212,34 @@ fn a_flood_of_syns_has_its_own_forgotten() {
         assert_eq!(script.split.flows(), 100, "{case}");
         script.hosts = connection;
         assert!(script.answer(4_001), "{case}: it is forgotten");
+    }
+}
+
+/// Who is told so in an acknowledgement, and is asked to believe it, takes losses for corruption.
+#[test]
+fn damaged_packets_are_told_to_space_where_the_leg_says_so() {
+    for (believed, tells) in [(None, false), (Some(Duration::from_secs(2)), true)] {
+        let mut leg = leg();
+        leg.corruption_experienced = believed;
+        leg.loss_cause = Some(LossCause::Congestion);
+        let space = tcp_config(&leg, tcp::Config::linux()).unwrap();
+        assert_eq!(space.loss_cause, tcp::LossCause::Congestion);
+        let ground = tcp::Config::clone(&config().ground);
+        let mut script = Script::new(Config::new(ground, space));
+        script.establish(4_000);
+        let ends = ([10, 0, 0, 1].into(), [10, 0, 1, 2].into());
+        script
+            .split
+            .note_damaged((SocketAddr::new(ends.0, 80), SocketAddr::new(ends.1, 4_000)));
+        let stamps = (CLOCKS[0] + 700, CLOCKS[1]);
+        // The first segment is the one that was damaged.
+        let data = segment((ACK, 11 + 1_448, 21), stamps, &[7; 1_448]);
+        let sent = script.say((Side::Space, 4_000), data);
+        let (_, answer) = sent.iter().find(|(to, _)| *to == Side::Space).unwrap();
+        let options = answer.options.as_deref().unwrap().unknown.as_deref();
+        let told = ScpsOptions::parse(options.unwrap());
+        assert_eq!(told.corruption_experienced, tells);
+        assert!(told.snack.is_some());
     }
 }
 

@@ -6,9 +6,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bentpipe_base::{Bytes, Instant, Machine, Rate, Seq, Stream};
-use bentpipe_gateway_config::{Carrier, Leg};
+use bentpipe_gateway_config::{Carrier, Leg, LossCause};
 use bentpipe_pep::split::{Config, Resets, Split, tcp_config};
-use bentpipe_pep::{BuildPacket, Side};
+use bentpipe_pep::{BuildPacket, Packet as _, Side};
 use bentpipe_tcp::{self as tcp, Connection, Event, State};
 use bentpipe_wire::{Flags, Packet, Segment};
 use std::collections::BTreeMap;
@@ -81,6 +81,8 @@ fn split(dice: &mut Stream) -> Split<Packet> {
     let leg = Leg {
         carrier: Carrier::Scps,
         ack_every: dice.choose(&[None, Some(8)]),
+        loss_cause: dice.choose(&[None, Some(LossCause::Congestion)]),
+        corruption_experienced: dice.choose(&[None, Some(Duration::from_secs(1))]),
         send_buffer: Bytes(dice.choose(&[20_000, 1 << 20])),
         receive_buffer: Bytes(dice.choose(&[20_000, 1 << 20])),
         ..Leg::satellite(Some(Rate::from_bits_per_sec(
@@ -246,6 +248,14 @@ impl World {
                 true => self.left[split],
                 false => self.left[split].opposite(),
             };
+            // What arrives damaged is lost; that there was something is told.
+            if from == Side::Space
+                && self.dice.one_in(20)
+                && let Some(view) = packet.view()
+            {
+                let ends = (view.destination, view.source);
+                self.splits[split].note_damaged(ends);
+            }
             self.splits[split].input(from, packet, now);
             // Several that come together are answered together, at times.
             if !self.dice.one_in(3) {

@@ -3,11 +3,13 @@
 //!
 //! Sequence space is counted in 64-bit offsets: the peer's SYN is 0, its byte `k` is `k + 1`. Which states a connection
 //! has, and what its segments look like, is the crate `tcp`'s business, which asks a [`Receiver`] what to put into
-//! them. When an acknowledgement may wait is in `quick_acks.rs`; which holes SCPS-TP announces, in `snack_announcer.rs`.
+//! them. When an acknowledgement may wait is in `quick_acks.rs`; which holes SCPS-TP announces, in `snack_announcer.rs`, and how
+//! a SNACK says so, in `snack.rs`.
 #![forbid(unsafe_code)]
 
 mod quick_acks;
 mod settings;
+mod snack;
 mod snack_announcer;
 
 pub use settings::Settings;

@@ -73,6 +73,15 @@ impl SnackAnnouncer {
         Some(hole)
     }
 
+    /// No hole that ends above this is old enough to be announced.
+    pub(super) fn edge(&self) -> u64 {
+        if self.delay.is_zero() {
+            u64::MAX
+        } else {
+            self.until
+        }
+    }
+
     /// The lowest hole above all that were announced, once it is old enough.
     fn new_hole(&mut self, beyond: &Ranges, now: Instant) -> Option<(u64, u64)> {
         let mut lowest = None;

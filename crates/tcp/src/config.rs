@@ -237,9 +237,7 @@ impl Config {
                 ..cc::Settings::default()
             },
             recovery: recovery::find("snack").expect("the registry has it, see the test"),
-            scps: Some(Scps {
-                snack_delay: Duration::ZERO,
-            }),
+            scps: Some(Scps::default()),
             loss_cause: LossCause::Corruption,
             outage: Some(Outage {
                 timeouts: 2,

@@ -4,7 +4,7 @@ use crate::ecn::EcnMode;
 use crate::fast_open::FastOpen;
 use crate::output::milliseconds;
 use crate::recovery::{self, Recovery};
-use crate::scps::SnackUnits;
+use crate::scps::SnackTerms;
 use crate::sender::Sender;
 use crate::{Cause, Config, Counters, Event, Gauges, State, Takeover};
 use bentpipe_base::{Instant, Seq};
@@ -48,6 +48,8 @@ pub struct Connection {
     pub(crate) reply: Option<Segment>,
     /// A zero-window probe or a keep-alive probe is due.
     pub(crate) probe: bool,
+    /// The peer is to hear that a packet of it arrived damaged.
+    pub(crate) received_damaged: bool,
     /// When TIME-WAIT ends.
     pub(crate) expiry: Instant,
     /// When the next keep-alive probe is due.
@@ -76,7 +78,7 @@ pub(crate) struct Negotiated {
     /// A marked segment came: what goes out echoes it (RFC 3168).
     pub(crate) echoes: bool,
     /// What SNACKs count in, where both ends offered them.
-    pub(crate) snack: Option<SnackUnits>,
+    pub(crate) snack: Option<SnackTerms>,
     /// By how many bits the peer's window field is shifted.
     pub(crate) scale: u8,
     /// Window scaling was agreed on, if only with a shift of 0.
@@ -190,6 +192,7 @@ impl Connection {
             read_shut: false,
             reply: None,
             probe: false,
+            received_damaged: false,
             expiry: Instant::MAX,
             keep: Instant::MAX,
             probes: 0,
@@ -222,8 +225,8 @@ impl Connection {
             ..Negotiated::default()
         };
         connection.agree_on_ecn(state.ecn);
-        if let Some(segments) = state.scps {
-            connection.agree_on_scps(segments);
+        if let Some(handshake) = state.scps {
+            connection.agree_on_scps(handshake);
         }
         if let Some((ours, peer)) = state.clocks {
             connection.epoch = ours.wrapping_sub(milliseconds(now));

@@ -4,7 +4,7 @@ use crate::connection::{Connection, Negotiated};
 use crate::ns2::RecoveryRules;
 use crate::recovery::AckSample;
 use crate::scps;
-use crate::{Cause, Event, State};
+use crate::{Cause, Event, ScpsHandshake, State};
 use bentpipe_base::Instant;
 use bentpipe_wire::{Ecn, Flags, SackBlock, Segment, TcpOptions};
 use std::time::Duration;
@@ -127,9 +127,12 @@ impl Connection {
         if scale.is_none() {
             self.rx.unscaled();
         }
-        if scps::is_offered(segment) {
-            let theirs = options.mss.unwrap_or(config.default_mss());
-            self.agree_on_scps((config.mss, theirs));
+        if let Some(peer) = scps::offered(segment) {
+            self.agree_on_scps(ScpsHandshake {
+                our_mss: config.mss,
+                peer_mss: options.mss.unwrap_or(config.default_mss()),
+                peer,
+            });
         }
         if let Some(stamp) = segment.timestamps.filter(|_| self.agreed.timestamps) {
             self.rx.remember(stamp, 0, now);
@@ -421,7 +424,7 @@ impl Connection {
         self.take_sample(segment, ack, blocks, duplicate, &mut sample);
         let flags = segment.flags;
         let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN) && !moved;
-        if bare || sample.newly_acked.news || sample.snack.is_some() {
+        if bare || sample.newly_acked.news || sample.snack {
             self.tx.counters.dupacks += 1;
             self.recovery
                 .on_dupack(&mut self.tx.recovery_context(), &sample);
@@ -489,10 +492,7 @@ impl Connection {
         self.tx.acknowledge(ack, blocks, echo, sample);
         sample.stamp = stamp.map(|stamp| stamp.value);
         sample.duplicate = duplicate;
-        if segment.options.is_some() && self.agreed.snack.is_some() {
-            sample.snack = self.snacked(segment, ack);
-            self.tx.counters.snacks += u64::from(sample.snack.is_some());
-        }
+        sample.snack = segment.options.is_some() && self.hear_scps(segment, ack, now);
     }
 
     /// The SACK blocks that name bytes in flight, as offsets; returns how many, and what the first block tells to have

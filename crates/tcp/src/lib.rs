@@ -36,7 +36,7 @@ pub use connection::Connection;
 pub use ecn::EcnMode;
 pub use fast_open::{FastOpenResult, offered as fast_open_offered};
 pub use info::{Counters, Gauges};
-pub use scps::{LossCause, Outage, Scps};
+pub use scps::{LossCause, Outage, Scps, ScpsHandshake};
 pub use state::{Cause, Event, State};
 pub use takeover::Takeover;
 pub use time_wait::TimeWaitState;

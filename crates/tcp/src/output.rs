@@ -1,11 +1,10 @@
 //! Transmission of segments (RFC 9293, section 3.8).
 
-use crate::State;
 use crate::connection::Connection;
-use crate::scps;
 use crate::sender::NextSend;
+use crate::{Scps, State};
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_wire::{Ecn, Flags, Payload, SackBlocks, Segment, TcpOptions, Timestamps};
+use bentpipe_wire::{Ecn, Flags, Payload, Segment, TcpOptions, Timestamps};
 
 impl Connection {
     /// The next segment to send, if one is due.
@@ -64,9 +63,9 @@ impl Connection {
             mss: Some(config.mss.max(1)),
             window_scale: scales.then_some(self.rx.scale),
             sack_permitted: offer(config.sack_blocks > 0, self.agreed.sack),
-            unknown: (config.scps.is_some() && (!answer || self.agreed.snack.is_some()))
-                .then(scps::offer)
-                .flatten(),
+            unknown: { config.scps.as_ref() }
+                .filter(|_| !answer || self.agreed.snack.is_some())
+                .and_then(Scps::offer),
             ..TcpOptions::default()
         }));
         if !answer {
@@ -169,23 +168,18 @@ impl Connection {
     }
 
     fn acknowledgement(&mut self, now: Instant) -> Segment {
-        let snack = self.announce(now);
-        self.tx.counters.snacks_sent += u64::from(snack.is_some());
+        let hole = self.announce(now);
         let mut options = None;
-        if self.has_sack_blocks() || snack.is_some() {
+        if self.has_sack_blocks() || hole.is_some() || self.received_damaged {
             // Beside timestamps there is room for three SACK blocks, beside a SNACK for one less.
-            let room = if self.agreed.timestamps { 3 } else { 4 } - usize::from(snack.is_some());
+            let room = if self.agreed.timestamps { 3 } else { 4 } - usize::from(hole.is_some());
             let most = usize::from(self.config.sack_blocks).min(room);
-            let sacks = self.has_sack_blocks();
-            options = Some(Box::new(TcpOptions {
-                sack: if sacks {
-                    self.rx.blocks(most)
-                } else {
-                    SackBlocks::default()
-                },
-                unknown: snack,
-                ..TcpOptions::default()
-            }));
+            let mut others = TcpOptions::default();
+            if self.has_sack_blocks() {
+                others.sack = self.rx.blocks(most);
+            }
+            others.unknown = self.scps_options(hole, others.sack.len());
+            options = others.boxed();
         }
         self.tx.counters.segments_sent += 1;
         let (flags, window) = (self.ack_flags(), self.acknowledge());

@@ -1,15 +1,16 @@
-//! SCPS-TP (CCSDS 714.0-B-2) as a configuration of the endpoint: what a SYN offers, what both ends agree on, and how a
-//! SNACK names a hole. Which holes a receiver announces is in the crate `receiver`; what a sender makes of them in
+//! SCPS-TP (CCSDS 714.0-B-2) as a configuration of the endpoint: what a SYN offers, what both ends agree on, and what its
+//! options say. Which holes a receiver announces, and how, is in the crate `receiver`; what a sender makes of them in
 //! `recovery/snack.rs`; what a link that is out does to a connection in `outage.rs`; the options' layout in [`bentpipe_wire::scps`].
 //!
-//! Left out: best effort transport (BETS), record boundaries (read and ignored), compressed headers and the long form of
-//! SNACK (neither offered nor sent; of a long one that comes the first hole is heeded).
+//! Left out: best effort transport (BETS), record boundaries (read and ignored), and compressed headers, which are not
+//! offered.
 
 mod outage;
 
 pub use outage::Outage;
 
 use crate::connection::Connection;
+use crate::sender::Sender;
 use bentpipe_base::Instant;
 use bentpipe_wire::scps::{self, Capabilities, CapabilityVector, ScpsOptions, Snack};
 use bentpipe_wire::{Flags, RawOptions, Segment};
@@ -18,13 +19,24 @@ use std::time::Duration;
 /// How long a peer's timestamps are compared (RFC 7323, section 5.5): the reference implementation's clock counts
 /// microseconds, whose sign turns after 35.8 minutes.
 const STAMPS_BELIEVED: Duration = Duration::from_secs(30 * 60);
+/// Bytes of a SNACK without a bit vector.
+const SHORT: usize = 6;
+/// Bytes of the option that tells of corruption.
+const CORRUPTION: usize = 2;
 
 /// What of SCPS-TP an endpoint offers to its peer. A peer that offers nothing gets ordinary TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scps {
     /// Holes are announced once they are this old; zero: at once, as the reference implementation does. A path that
     /// reorders packets wants some of them to close by themselves.
     pub snack_delay: Duration,
+    /// The long form of SNACK is not offered, and so is not sent either. The reference implementation, which does not speak
+    /// it, bears the offer.
+    pub short_snacks_only: bool,
+    /// The peer is told that its packets arrive damaged, and is believed for so long after it tells the same (option 23,
+    /// "corruption experienced"): losses mean corruption meanwhile. `None`: it is neither told nor believed, for whoever can
+    /// write an option into an acknowledgement could switch congestion control off.
+    pub corruption_experienced: Option<Duration>,
 }
 
 /// What losses mean where nothing else tells.
@@ -37,24 +49,52 @@ pub enum LossCause {
     Corruption,
 }
 
-/// The units of SNACKs on one connection whose ends both offered them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SnackUnits {
-    /// In what the peer misses of our data, in bytes.
-    pub(crate) ours: u64,
-    /// In what we miss of the peer's.
-    pub(crate) theirs: u64,
+/// What the SYNs of a connection said whose ends both offered SCPS-TP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScpsHandshake {
+    /// The MSS option of our SYN.
+    pub our_mss: u16,
+    /// The MSS option of the peer's SYN.
+    pub peer_mss: u16,
+    /// What the peer offered.
+    pub peer: CapabilityVector,
 }
 
-/// The option of a SYN that offers SNACK, and nothing else.
-pub(crate) fn offer() -> Option<Box<RawOptions>> {
-    let options = ScpsOptions {
-        capabilities: Some(Capabilities {
-            vector: CapabilityVector::SNACK_SHORT,
-            connection: 0,
-        }),
-        ..ScpsOptions::default()
-    };
+/// How SNACKs count on one connection whose ends both offered them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SnackTerms {
+    /// The unit in what the peer misses of our data, in bytes.
+    pub(crate) ours: u64,
+    /// The unit in what we miss of the peer's, in bytes.
+    pub(crate) theirs: u64,
+    /// Both offered the long form.
+    pub(crate) long: bool,
+}
+
+impl Scps {
+    fn capabilities(&self) -> CapabilityVector {
+        let short = CapabilityVector::SNACK_SHORT;
+        if self.short_snacks_only {
+            short
+        } else {
+            short | CapabilityVector::SNACK_LONG
+        }
+    }
+
+    /// The option of a SYN that offers SNACK, and nothing else.
+    pub(crate) fn offer(&self) -> Option<Box<RawOptions>> {
+        raw(&ScpsOptions {
+            capabilities: Some(Capabilities {
+                vector: self.capabilities(),
+                connection: 0,
+            }),
+            ..ScpsOptions::default()
+        })
+    }
+}
+
+/// `options` as a segment carries them; `None` where there are none.
+fn raw(options: &ScpsOptions) -> Option<Box<RawOptions>> {
     options.to_raw().ok().flatten().map(Box::new)
 }
 
@@ -64,17 +104,17 @@ fn of(segment: &Segment) -> Option<ScpsOptions> {
     Some(ScpsOptions::parse(unknown))
 }
 
-/// Whether a SYN offers SCPS-TP with SNACK.
-pub fn is_offered(segment: &Segment) -> bool {
-    let capabilities = of(segment).and_then(|scps| scps.capabilities);
-    capabilities.is_some_and(|offer| offer.vector.contains(CapabilityVector::SNACK_SHORT))
+/// What a SYN offers that speaks SCPS-TP with SNACK; `None` of another.
+pub fn offered(segment: &Segment) -> Option<CapabilityVector> {
+    let offer = of(segment)?.capabilities?.vector;
+    Some(offer).filter(|offer| offer.contains(CapabilityVector::SNACK_SHORT))
 }
 
-/// Adds the offer of SCPS-TP to a SYN or its answer that another TCP made, where it has no unknown options so far.
-pub fn add_offer(segment: &mut Segment) {
+/// Adds the offer of `scps` to a SYN or its answer that another TCP made, where it has no unknown options so far.
+pub fn add_offer(segment: &mut Segment, scps: &Scps) {
     let options = segment.options.get_or_insert_default();
     if options.unknown.is_none() {
-        options.unknown = offer();
+        options.unknown = scps.offer();
     }
 }
 
@@ -88,88 +128,107 @@ pub fn is_understood(segment: &Segment) -> bool {
     kinds.all(|kind| scps::KINDS.contains(&kind)) && !segment.flags.contains(Flags::URG)
 }
 
-/// The hole `[from, to)` of the peer's stream beyond `ack`, in `unit`s; `None` where the option has no room for it.
-pub(crate) fn snack(ack: u64, (from, to): (u64, u64), unit: u64) -> Option<Box<RawOptions>> {
-    let offset = u16::try_from((from - ack) / unit).ok()?;
-    let begin = ack + u64::from(offset) * unit;
-    let size = (to - begin).div_ceil(unit).min(u16::MAX.into()) as u16;
-    let options = ScpsOptions {
-        snack: Some(Snack::short(offset, size)),
-        ..ScpsOptions::default()
-    };
-    options.to_raw().ok().flatten().map(Box::new)
+impl Sender {
+    /// What losses that are found at `now` mean.
+    pub(crate) fn loss_cause(&self, now: Instant) -> LossCause {
+        if now < self.corrupted_until {
+            LossCause::Corruption
+        } else {
+            self.config.loss_cause
+        }
+    }
 }
 
 impl Connection {
-    /// Both ends offered SCPS-TP, with these MSS options in our SYN and in the peer's. Timestamps are agreed on already.
-    pub(crate) fn agree_on_scps(&mut self, (ours, theirs): (u16, u16)) {
+    /// Both ends offered SCPS-TP. Timestamps are agreed on already.
+    pub(crate) fn agree_on_scps(&mut self, handshake: ScpsHandshake) {
         let Some(scps) = self.config.scps else {
             return;
         };
         let stamps = if self.agreed.timestamps { 12 } else { 0 };
         let unit = |mss: u16| u64::from(mss.saturating_sub(stamps).max(1));
-        self.agreed.snack = Some(SnackUnits {
-            ours: unit(ours),
-            theirs: unit(theirs),
+        let agreed = scps.capabilities().agreed(handshake.peer);
+        self.agreed.snack = Some(SnackTerms {
+            ours: unit(handshake.our_mss),
+            theirs: unit(handshake.peer_mss),
+            long: agreed.contains(CapabilityVector::SNACK_LONG),
         });
         self.rx.announce_holes(scps.snack_delay);
         self.rx.believe_stamps_for(STAMPS_BELIEVED);
     }
 
-    /// The bytes of our stream that the peer tells to miss, as far as they are in flight.
-    pub(crate) fn snacked(&self, segment: &Segment, ack: u64) -> Option<(u64, u64)> {
-        let unit = self.agreed.snack?.ours;
-        let snack = of(segment)?.snack?;
-        let from = ack + u64::from(snack.offset) * unit;
-        let to = (from + u64::from(snack.size) * unit).min(self.tx.max);
-        (from < to).then_some((from, to))
+    /// Takes what the acknowledgement of all before `ack` tells by options of SCPS-TP; returns whether it names bytes of our
+    /// stream that the peer misses and that are in flight.
+    pub(crate) fn hear_scps(&mut self, segment: &Segment, ack: u64, now: Instant) -> bool {
+        let (Some(terms), Some(told)) = (self.agreed.snack, of(segment)) else {
+            return false;
+        };
+        let believed = self
+            .config
+            .scps
+            .and_then(|scps| scps.corruption_experienced);
+        if let Some(time) = believed.filter(|_| told.corruption_experienced) {
+            self.tx.corrupted_until = now + time;
+        }
+        let tx = &mut self.tx;
+        tx.missing.clear();
+        for (offset, size) in told.snack.iter().flat_map(Snack::holes) {
+            let from = ack + u64::from(offset) * terms.ours;
+            let to = (from + u64::from(size) * terms.ours).min(tx.max);
+            if from < to {
+                tx.missing.push((from, to));
+            }
+        }
+        let names = !tx.missing.is_empty();
+        tx.counters.snacks += u64::from(names);
+        names
     }
 
-    /// The SNACK that the acknowledgement at `now` carries.
-    pub(crate) fn announce(&mut self, now: Instant) -> Option<Box<RawOptions>> {
-        let unit = self.agreed.snack?.theirs;
-        let patience = self
-            .tx
-            .rto
-            .srtt()
-            .map_or(Duration::from_secs(1), |srtt| srtt * 2);
-        let hole = self.rx.announce(patience, now)?;
-        snack(self.rx.next, hole, unit)
+    /// The hole that the acknowledgement at `now` announces.
+    pub(crate) fn announce(&mut self, now: Instant) -> Option<(u64, u64)> {
+        self.agreed.snack?;
+        let srtt = self.tx.rto.srtt();
+        let patience = srtt.map_or(Duration::from_secs(1), |srtt| srtt * 2);
+        self.rx.announce(patience, now)
+    }
+
+    /// The options of SCPS-TP in an acknowledgement that announces `hole`, beside so many SACK `blocks`.
+    pub(crate) fn scps_options(
+        &mut self,
+        hole: Option<(u64, u64)>,
+        blocks: usize,
+    ) -> Option<Box<RawOptions>> {
+        let terms = self.agreed.snack?;
+        let corruption = core::mem::take(&mut self.received_damaged);
+        let stamps = if self.agreed.timestamps { 12 } else { 0 };
+        let sack = if blocks > 0 { 4 + 8 * blocks } else { 0 };
+        let others = stamps + sack + SHORT + if corruption { CORRUPTION } else { 0 };
+        let room = if terms.long {
+            RawOptions::MOST.saturating_sub(others)
+        } else {
+            0
+        };
+        let snack = hole.and_then(|hole| self.rx.snack(hole, terms.theirs, room));
+        self.tx.counters.snacks_sent += u64::from(snack.is_some());
+        raw(&ScpsOptions {
+            snack,
+            corruption_experienced: corruption,
+            ..ScpsOptions::default()
+        })
+    }
+
+    /// A packet of the peer arrived damaged, says who saw its checksum: the peer is told with the next acknowledgement, where
+    /// [`Scps::corruption_experienced`] says so.
+    pub fn note_damaged(&mut self) {
+        let tells = self
+            .config
+            .scps
+            .is_some_and(|scps| scps.corruption_experienced.is_some());
+        self.received_damaged = tells && self.agreed.snack.is_some();
     }
 
     /// Whether both ends offered SCPS-TP.
     pub fn speaks_scps(&self) -> bool {
         self.agreed.snack.is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn announced(ack: u64, hole: (u64, u64), unit: u64) -> Option<Snack> {
-        ScpsOptions::parse(snack(ack, hole, unit)?.as_ref()).snack
-    }
-
-    #[test]
-    fn a_hole_is_named_in_whole_units_that_hold_it() {
-        assert_eq!(announced(1, (1, 1449), 1448), Some(Snack::short(0, 1)));
-        // As captured from the reference implementation: the 25th segment.
-        let from = 1 + 24 * 1448;
-        assert_eq!(
-            announced(1, (from, from + 1448), 1448),
-            Some(Snack::short(24, 1))
-        );
-        // A hole that begins and ends within units.
-        assert_eq!(announced(1, (700, 3000), 1448), Some(Snack::short(0, 3)));
-    }
-
-    #[test]
-    fn a_hole_too_far_away_is_not_named_and_a_long_one_is_cut() {
-        assert_eq!(announced(0, (65_536 * 10, 65_537 * 10), 10), None);
-        assert_eq!(
-            announced(0, (0, 70_000), 1),
-            Some(Snack::short(0, u16::MAX))
-        );
     }
 }

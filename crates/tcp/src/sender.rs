@@ -44,8 +44,8 @@ pub struct AckSample {
     pub(crate) highest: Option<u64>,
     /// The bytes that it reported to have arrived twice (D-SACK, RFC 2883).
     pub(crate) duplicate: Option<(u64, u64)>,
-    /// The bytes that it reported to be missing (SNACK).
-    pub(crate) snack: Option<(u64, u64)>,
+    /// It reported bytes to be missing (SNACK): those of [`Sender::missing`].
+    pub(crate) snack: bool,
     /// The peer's timestamp, where timestamps were agreed on.
     pub(crate) stamp: Option<u32>,
     /// The age of our timestamp that the peer echoed, in whole milliseconds.
@@ -103,6 +103,10 @@ pub(crate) struct Sender {
     /// The state of loss recovery, as congestion control was told.
     pub(crate) phase: Phase,
     pub(crate) board: Scoreboard,
+    /// The bytes in flight that the latest SNACK reported to be missing, rising.
+    pub(crate) missing: Vec<(u64, u64)>,
+    /// Losses are taken for corruption until then, whatever the configuration says.
+    pub(crate) corrupted_until: Instant,
     pub(crate) rto: Rto,
     /// The least round-trip time, where the recovery keeps it.
     pub(crate) min_rtt: MinRtt,
@@ -176,6 +180,8 @@ impl Sender {
             ecn: EcnSender::default(),
             phase: Phase::Open,
             board: Scoreboard::default(),
+            missing: Vec::new(),
+            corrupted_until: Instant::ZERO,
             rto: Rto::new(&config),
             min_rtt: MinRtt::default(),
             timer: Instant::MAX,
@@ -377,7 +383,7 @@ impl Sender {
     /// Takes a new slow-start threshold and the window that goes with it: a loss was found at `now`.
     pub(crate) fn reduce(&mut self, in_flight: u32, now: Instant) {
         self.look(in_flight);
-        if self.config.loss_cause == LossCause::Corruption || self.is_in_cwr() {
+        if self.loss_cause(now) == LossCause::Corruption || self.is_in_cwr() {
             return;
         }
         self.note_reduction();
@@ -403,7 +409,7 @@ impl Sender {
     /// Enters loss state after a retransmission timeout: a window of one segment, and slow start from the first one.
     /// The threshold is reduced where that is asked for.
     pub(crate) fn enter_loss(&mut self, in_flight: u32, reduces: bool, now: Instant) {
-        let congested = self.config.loss_cause == LossCause::Congestion;
+        let congested = self.loss_cause(now) == LossCause::Congestion;
         if congested && reduces && !self.is_in_cwr() {
             self.look(in_flight);
             self.window.ssthresh = self.congestion.ssthresh(&self.window);

@@ -1,6 +1,7 @@
 //! What a connection needs to know to go on after a handshake that somebody else did. A splitting proxy that followed
 //! the handshake from outside fills it; Linux restores the same by TCP_REPAIR.
 
+use crate::ScpsHandshake;
 use bentpipe_base::Seq;
 use core::time::Duration;
 
@@ -23,8 +24,8 @@ pub struct Takeover {
     pub scales: Option<(u8, u8)>,
     /// The peer's window, in bytes.
     pub window: u64,
-    /// Where both ends offered SCPS-TP: the MSS options of our SYN and of the peer's.
-    pub scps: Option<(u16, u16)>,
+    /// Where both ends offered SCPS-TP.
+    pub scps: Option<ScpsHandshake>,
     /// What the handshake took from here to the peer and back, where that is known.
     pub rtt: Option<Duration>,
 }

@@ -7,9 +7,9 @@ mod support;
 
 use bentpipe_base::{Instant, Rate};
 use bentpipe_cc as cc;
-use bentpipe_tcp::{Config, Connection, Event, Outage, State};
+use bentpipe_tcp::{Config, Connection, EcnMode, Event, LossCause, Outage, Scps, State};
 use bentpipe_wire::scps::{ScpsOptions, Snack};
-use bentpipe_wire::{RawOptions, TcpOptions};
+use bentpipe_wire::{Flags, RawOptions, TcpOptions};
 use proptest::prelude::*;
 use script::{ACK, In, Out, RST, SYN, Script, mss, seg};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use support::{Hop, Line, Way};
 
 /// What the reference implementation's SYN says of SCPS: SNACK in its short form.
 const OFFER: [u8; 4] = [0x14, 0x04, 0x40, 0x00];
+/// Both forms of SNACK.
+const LONG_OFFER: [u8; 4] = [0x14, 0x04, 0x60, 0x00];
 
 /// Segments of 1000 bytes without other options, Reno's window of ten.
 fn plain() -> Config {
@@ -32,14 +34,14 @@ fn plain() -> Config {
     }
 }
 
-fn scps(bytes: &[u8]) -> Option<Box<RawOptions>> {
+fn scps_option(bytes: &[u8]) -> Option<Box<RawOptions>> {
     RawOptions::new(bytes).map(Box::new)
 }
 
 fn offer(mss: u16) -> TcpOptions {
     TcpOptions {
         mss: Some(mss),
-        unknown: scps(&OFFER),
+        unknown: scps_option(&OFFER),
         ..TcpOptions::default()
     }
 }
@@ -50,8 +52,12 @@ fn open(config: Config) -> Script {
 
 /// An acknowledgement with a SNACK.
 fn snack(ack: i64, offset: u16, size: u16) -> In {
+    snacked(ack, &Snack::short(offset, size))
+}
+
+fn snacked(ack: i64, snack: &Snack) -> In {
     let snack = ScpsOptions {
-        snack: Some(Snack::short(offset, size)),
+        snack: Some(snack.clone()),
         ..ScpsOptions::default()
     };
     seg(ACK, 1, ack).options(TcpOptions {
@@ -77,13 +83,281 @@ fn snacks(script: &mut Script) -> Vec<(u16, u16)> {
 
 #[test]
 fn a_syn_offers_snack_and_nothing_else() {
-    let mut script = Script::connect(plain());
-    let syn = script.out();
-    let unknown = syn[0]
-        .options
-        .as_deref()
-        .and_then(|options| options.unknown.as_deref());
-    assert_eq!(unknown.map(RawOptions::as_slice), Some(&OFFER[..]));
+    for (short_snacks_only, offer) in [(false, LONG_OFFER), (true, OFFER)] {
+        let scps = Scps {
+            short_snacks_only,
+            ..Scps::default()
+        };
+        let mut script = Script::connect(Config {
+            scps: Some(scps),
+            ..plain()
+        });
+        let syn = script.out();
+        let options = syn[0].options.as_deref();
+        let unknown = options.and_then(|options| options.unknown.as_deref());
+        assert_eq!(unknown.map(RawOptions::as_slice), Some(&offer[..]));
+    }
+}
+
+/// To a peer that offered it, and to no other.
+#[test]
+fn the_long_form_tells_of_all_holes_where_both_offer_it() {
+    for (theirs, short_snacks_only, long) in [
+        (LONG_OFFER, false, true),
+        (OFFER, false, false),
+        (LONG_OFFER, true, false),
+    ] {
+        let scps = Scps {
+            short_snacks_only,
+            ..Scps::default()
+        };
+        let config = Config {
+            scps: Some(scps),
+            ..plain()
+        };
+        let mut options = mss(1000);
+        options.unknown = scps_option(&theirs);
+        let mut script = Script::open_with(config, options);
+        // Of 20 segments the first, the third, and the eleventh to the fifteenth are lost.
+        for i in (1..20).filter(|i| *i != 2 && !(10..15).contains(i)) {
+            script.inject(seg(ACK, i * 1000 + 1, 1).data(1000));
+        }
+        let out = script.out();
+        let last = out.last().and_then(|out| said(out).snack);
+        let Some(snack) = last else {
+            panic!("{theirs:?}: {out:?}");
+        };
+        let holes: Vec<_> = snack.holes().collect();
+        let all = [(0, 1), (2, 1), (10, 5)];
+        assert_eq!(holes, all[..if long { 3 } else { 1 }], "{theirs:?}");
+    }
+}
+
+/// A bit vector beside SACK blocks and timestamps is cut to the room that these leave.
+#[test]
+fn the_long_form_fits_beside_other_options() {
+    for (sack_blocks, timestamps, corrupt) in [
+        (0, false, false),
+        (0, true, true),
+        (4, false, true),
+        (4, true, false),
+        (4, true, true),
+    ] {
+        let config = Config {
+            sack_blocks,
+            timestamps,
+            scps: Some(Scps {
+                corruption_experienced: Some(Duration::from_secs(1)),
+                ..Scps::default()
+            }),
+            ..plain()
+        };
+        let mut options = mss(1000);
+        (options.unknown, options.sack_permitted) = (scps_option(&LONG_OFFER), true);
+        let mut script = Script::open_with(config, options);
+        let unit = if timestamps { 988 } else { 1000 };
+        for i in (1..400).step_by(2) {
+            let data = seg(ACK, i * unit + 1, 1).data(unit as u32);
+            script.inject(if timestamps { data.stamp(51, 1) } else { data });
+            if corrupt {
+                script.tcp.note_damaged();
+            }
+            while let Some(segment) = script.tcp.transmit(script.now) {
+                assert!(segment.header_len() <= 60, "{segment:?}");
+                let (tcp, payload) = segment.into_header(1, 2);
+                let packet = bentpipe_wire::Packet {
+                    ip: bentpipe_wire::Ip::V4(bentpipe_wire::Ipv4::new(
+                        [192, 0, 2, 1].into(),
+                        [192, 0, 2, 2].into(),
+                    )),
+                    transport: bentpipe_wire::Transport::Tcp(tcp),
+                    payload,
+                };
+                packet.emit(&mut Vec::new()).expect("its options fit");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_bit_vector_names_goes_again_at_once_and_once() {
+    let mut script = open(plain());
+    script.tcp.write_virtual(20_000);
+    script.expect(1, 10);
+    script.pass(100);
+    let long = Snack {
+        // Of the ten the second, the fourth and the fifth, and the ninth are missing; what lies behind the last 1 is unknown.
+        vector: [0b1001_1101].into(),
+        ..Snack::short(1, 1)
+    };
+    script.inject(snacked(1, &long));
+    let again = |data: &[(u32, usize)]| -> Vec<u32> {
+        data.iter()
+            .map(|(seq, _)| seq / 1000)
+            .filter(|seq| *seq < 10)
+            .collect()
+    };
+    assert_eq!(again(&script.data()), [1, 3, 4, 8]);
+    script.inject(snacked(1, &long));
+    assert_eq!(again(&script.data()), []);
+    assert_eq!(script.tcp.counters().retransmitted, 4);
+}
+
+/// Losses mean congestion, but for a second after the peer told of corruption, where that is believed.
+#[test]
+fn corruption_that_the_peer_experiences_keeps_the_window_for_a_bounded_time() {
+    let believed = Some(Duration::from_secs(1));
+    for (believes, waits, stays) in [
+        (believed, 0, true),
+        (believed, 1001, false),
+        (None, 0, false),
+    ] {
+        let config = Config {
+            loss_cause: LossCause::Congestion,
+            scps: Some(Scps {
+                corruption_experienced: believes,
+                ..Scps::default()
+            }),
+            ..plain()
+        };
+        let mut script = open(config);
+        script.tcp.write_virtual(30_000);
+        script.expect(1, 10);
+        script.pass(100);
+        let corruption = ScpsOptions {
+            corruption_experienced: true,
+            ..ScpsOptions::default()
+        };
+        script.inject(seg(ACK, 1, 3001).options(TcpOptions {
+            unknown: corruption.to_raw().expect("it fits").map(Box::new),
+            ..TcpOptions::default()
+        }));
+        script.data();
+        // New acknowledgements keep the timers away.
+        for step in 0..waits / 143 {
+            script.pass(143);
+            script.inject(seg(ACK, 1, 3002 + step));
+            script.data();
+        }
+        let window = script.tcp.gauges().cwnd;
+        script.inject(snack(3002 + waits / 143, 0, 1));
+        assert!(!script.data().is_empty());
+        let kept = script.tcp.gauges().cwnd >= window;
+        assert_eq!(kept, stays, "{believes:?}, {waits} ms later");
+    }
+}
+
+#[test]
+fn a_damaged_packet_is_told_with_one_acknowledgement_where_that_is_wanted() {
+    for wanted in [None, Some(Duration::from_secs(1))] {
+        let mut script = open(Config {
+            scps: Some(Scps {
+                corruption_experienced: wanted,
+                ..Scps::default()
+            }),
+            ..plain()
+        });
+        script.tcp.note_damaged();
+        for (i, told) in [(1, wanted.is_some()), (2, false)] {
+            script.inject(seg(ACK, i * 1000 + 1, 1).data(1000));
+            let out = script.out();
+            assert_eq!(
+                said(&out[0]).corruption_experienced,
+                told,
+                "{wanted:?}: {i}"
+            );
+            assert!(said(&out[0]).snack.is_some());
+        }
+    }
+}
+
+/// Losses are corruption, and marks are congestion: which of the two happened is told, not guessed.
+#[test]
+fn marks_reduce_the_window_where_losses_do_not() {
+    let mut script = Script::connect(Config {
+        ecn: EcnMode::Ask,
+        ..plain()
+    });
+    script.out();
+    script.pass(100);
+    script.inject(seg(SYN | ACK | Flags::ECE, 0, 1).options(offer(1000)));
+    script.out();
+    assert!(script.tcp.speaks_scps() && script.tcp.speaks_ecn());
+    script.tcp.write_virtual(100_000);
+    let out = script.out();
+    assert!(out.iter().all(|out| out.ecn.is_capable()), "{out:?}");
+    script.pass(100);
+    let window = script.tcp.gauges().cwnd;
+    script.inject(snack(1, 2, 1));
+    assert_eq!(script.data()[0], (2001, 1000));
+    assert!(script.tcp.gauges().cwnd >= window);
+    script.pass(100);
+    script.inject(seg(ACK, 1, 10_001));
+    script.data();
+    let window = script.tcp.gauges().cwnd;
+    script.inject(seg(ACK | Flags::ECE, 1, 11_001));
+    assert!(script.tcp.gauges().cwnd <= window / 2.0 + 1.0);
+    assert_eq!(script.tcp.counters().mark_reductions, 1);
+}
+
+/// No SNACK tells of it: a probe does, two round trips after the last that was heard, and before the timer.
+#[test]
+fn a_tail_that_is_lost_is_probed_after_two_round_trips() {
+    for lost in [1, 3] {
+        let mut script = open(plain());
+        script.tcp.write_virtual(10_000);
+        script.tcp.close(script.now);
+        let sent = script.data();
+        assert_eq!(sent.len(), 10);
+        script.pass(100);
+        script.inject(seg(ACK, 1, 10_001 - lost * 1000));
+        assert_eq!(script.data(), []);
+        assert_eq!(script.expire(), 200, "2 SRTT");
+        // The last segment again, with the FIN.
+        assert_eq!(script.data(), [(9001, 1000)]);
+        script.pass(100);
+        if lost > 1 {
+            script.inject(snack(7001, 0, 2));
+            // Without SACK nothing tells that the probe itself arrived.
+            let again = [(7001, 1000), (8001, 1000), (9001, 1000)];
+            assert_eq!(script.data(), again);
+            script.pass(100);
+        }
+        script.inject(seg(ACK, 1, 10_002));
+        let counters = script.tcp.counters();
+        assert_eq!((counters.timeouts, counters.loss_probes), (0, 1));
+    }
+}
+
+/// In a recovery too, once nothing is known to be missing.
+#[test]
+fn a_tail_that_is_lost_beside_others_is_probed_as_well() {
+    let mut script = open(plain());
+    script.tcp.write_virtual(10_000);
+    script.tcp.close(script.now);
+    script.out();
+    script.pass(100);
+    // The third and the last are lost.
+    script.inject(snack(2001, 0, 1));
+    assert_eq!(script.data(), [(2001, 1000)]);
+    script.pass(100);
+    script.inject(seg(ACK, 1, 9001));
+    assert_eq!(script.data(), []);
+    assert!((190..=210).contains(&script.expire()), "2 SRTT");
+    assert_eq!(script.data(), [(9001, 1000)]);
+    assert_eq!(script.tcp.counters().timeouts, 0);
+}
+
+/// A lone segment may wait for its acknowledgement, and where the timer expires before two round trips, that finds the loss.
+#[test]
+fn no_probe_goes_later_than_the_timer() {
+    let mut script = open(plain());
+    script.tcp.write_virtual(1000);
+    script.expect(1, 1);
+    assert_eq!(script.expire(), 300, "SRTT and 200 ms");
+    script.expect(1, 1);
+    let counters = script.tcp.counters();
+    assert_eq!((counters.timeouts, counters.loss_probes), (1, 0));
 }
 
 #[test]
@@ -283,6 +557,8 @@ fn a_timeout_sends_one_segment_again_and_its_answer_the_rest() {
     script.tcp.write_virtual(10_000);
     script.expect(1, 10);
     script.expire();
+    assert_eq!(script.data(), [(9001, 1000)], "a probe");
+    script.expire();
     assert_eq!(script.data(), [(1, 1000)]);
     script.pass(100);
     // The peer has nothing beyond, or it would say so.
@@ -295,6 +571,8 @@ fn a_link_that_is_out_is_probed_and_nothing_goes_again() {
     let mut script = open(plain());
     script.tcp.write_virtual(20_000);
     script.expect(1, 10);
+    script.expire();
+    assert_eq!(script.data(), [(10_001, 1000)], "a probe");
     script.expire();
     assert_eq!(script.data(), [(1, 1000)]);
     script.expire();

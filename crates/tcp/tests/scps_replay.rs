@@ -202,13 +202,16 @@ fn what_is_named_goes_again(replay: &Replay, peer: &[Recorded]) {
     assert_eq!(named, replay.tcp.counters().snacks);
 }
 
+/// Both forms of SNACK: the program that was recorded bears any offer, and answers with its own.
+const OFFER: CapabilityVector = CapabilityVector::from_bits(0x60);
+
 #[test]
 fn a_window_of_zero_in_the_recorded_answer_holds_back_data_until_the_bare_acknowledgement() {
     let peer = recording::read(ANSWERER);
     assert_eq!((peer[0].window, peer[1].window), (0, 65_535));
     let mut replay = Replay::new(config(), true);
     let syn = replay.out[0].scps().capabilities.unwrap();
-    assert_eq!(syn.vector, CapabilityVector::SNACK_SHORT);
+    assert_eq!(syn.vector, OFFER);
     replay.tcp.write_virtual(60_000);
     replay.closes = true;
     let answer = replay.arrives(&peer[0], Duration::ZERO);
@@ -244,10 +247,7 @@ fn a_recorded_opener_is_answered_with_what_it_offers_and_its_window_at_once() {
         panic!("{answer:?}");
     };
     assert_eq!(syn.segment.flags, Flags::SYN | Flags::ACK);
-    assert_eq!(
-        syn.scps().capabilities.unwrap().vector,
-        CapabilityVector::SNACK_SHORT
-    );
+    assert_eq!(syn.scps().capabilities.unwrap().vector, OFFER);
     assert!(!window.segment.flags.contains(Flags::SYN) && window.segment.payload.is_empty());
     for one in &peer[1..peer.len() - 1] {
         replay.arrives(one, Duration::ZERO);
@@ -343,10 +343,7 @@ fn compression_that_the_recorded_syn_offers_is_not_agreed_on() {
     let mut replay = Replay::new(config(), false);
     let answer = replay.arrives(&peer[0], Duration::ZERO);
     let answer = answer[0].scps().capabilities.unwrap();
-    assert_eq!(
-        (answer.vector, answer.connection),
-        (CapabilityVector::SNACK_SHORT, 0)
-    );
+    assert_eq!((answer.vector, answer.connection), (OFFER, 0));
     for one in &peer[1..peer.len() - 1] {
         replay.arrives(one, Duration::ZERO);
     }
@@ -450,10 +447,7 @@ fn a_captured_offer_of_compression_is_declined() {
     let mut replay = Replay::new(config(), false);
     let answer = replay.arrives(&opener[0], Duration::ZERO);
     let answer = answer[0].scps().capabilities.unwrap();
-    assert_eq!(
-        (answer.vector, answer.connection),
-        (CapabilityVector::SNACK_SHORT, 0)
-    );
+    assert_eq!((answer.vector, answer.connection), (OFFER, 0));
 
     let answerer = captured("4-compressed-with-loss.pcap", SERVER);
     let replay = we_send(config(), 500_000, &answerer[..1], Duration::ZERO);

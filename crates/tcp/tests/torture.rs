@@ -58,6 +58,10 @@ fn config(dice: &mut Stream, variant: usize, seed: u64) -> Config {
     } else if dice.one_in(4) {
         config.scps = None;
     }
+    if let Some(scps) = &mut config.scps {
+        scps.short_snacks_only = seed.is_multiple_of(4);
+        scps.corruption_experienced = (seed % 3 == 0).then_some(Duration::from_secs(1));
+    }
     config.ack_every = dice.choose(&[1, 2, 2, 8]);
     if preset.name == "rfc" && dice.one_in(4) {
         let name = dice.choose(&["prr-rack", "rack-tlp"]);

@@ -10,7 +10,7 @@ pub use compressed::CompressedTcp;
 
 use crate::bytes::be16;
 use crate::{Error, RawOptions};
-use core::ops::BitOr;
+use core::ops::{BitOr, Range};
 
 const CAPABILITIES: u8 = 20;
 const SNACK: u8 = 21;
@@ -72,8 +72,9 @@ pub struct Snack {
     pub offset: u16,
     /// The length of the hole in units; a part of a unit counts as one.
     pub size: u16,
-    /// The units behind the hole, the first in the highest bit: 1 arrived, 0 is missing. Empty in the short form, the
-    /// only one that is sent to a peer without [`CapabilityVector::SNACK_LONG`].
+    /// The units behind the hole, the first in the highest bit: 1 has arrived whole, and 0 misses something, where any 1
+    /// follows; the zeros at the end say nothing. Empty in the short form, the only one that is sent to a peer without
+    /// [`CapabilityVector::SNACK_LONG`].
     pub vector: Box<[u8]>,
 }
 
@@ -247,6 +248,54 @@ impl Snack {
             vector: Box::default(),
         }
     }
+
+    /// The hole of `size` units at `offset` with a bit vector of at most `room` bytes, in which the units of `arrived` are 1,
+    /// counted from the end of that hole on. It is the short form where none of them has room.
+    pub fn long(
+        (offset, size): (u16, u16),
+        arrived: impl IntoIterator<Item = Range<u64>>,
+        room: usize,
+    ) -> Self {
+        let mut vector = vec![0; room];
+        let mut filled = 0;
+        let units = 8 * room as u64;
+        for stretch in arrived {
+            if stretch.start >= units {
+                break;
+            }
+            for unit in stretch.start..stretch.end.min(units) {
+                let byte = unit as usize / 8;
+                vector[byte] |= 0x80 >> (unit % 8);
+                filled = byte + 1;
+            }
+        }
+        vector.truncate(filled);
+        Self {
+            vector: vector.into(),
+            ..Self::short(offset, size)
+        }
+    }
+
+    /// All holes that it names: where each begins, in units above the acknowledgement number, and its length in units.
+    pub fn holes(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let end = u32::from(self.offset) + u32::from(self.size);
+        let bits = self.vector.iter().flat_map(|byte| {
+            let bit = move |place: u32| byte << place & 0x80 != 0;
+            (0..u8::BITS).map(bit)
+        });
+        let mut missing = 0;
+        let behind = (end..).zip(bits).filter_map(move |(unit, arrived)| {
+            if arrived {
+                let length = core::mem::take(&mut missing);
+                return (length > 0).then(|| (unit - length, length));
+            }
+            missing += 1;
+            None
+        });
+        [(self.offset.into(), self.size.into())]
+            .into_iter()
+            .chain(behind)
+    }
 }
 
 #[cfg(test)]
@@ -344,6 +393,29 @@ mod tests {
     }
 
     #[test]
+    fn a_bit_vector_names_the_holes_below_what_arrived() {
+        let snack = Snack {
+            vector: [0b1001_1100, 0b0000_0010, 0].into(),
+            ..Snack::short(3, 2)
+        };
+        let holes: Vec<_> = snack.holes().collect();
+        // The zeros behind the last 1 are no hole.
+        assert_eq!(holes, [(3, 2), (6, 2), (11, 8)]);
+        let arrived = [0..1, 3..6, 14..15];
+        assert_eq!(
+            Snack::long((3, 2), arrived.clone(), 3).vector[..],
+            [0x9c, 2]
+        );
+        assert_eq!(Snack::long((3, 2), arrived.clone(), 1).vector[..], [0x9c]);
+        assert_eq!(Snack::long((3, 2), arrived, 0), Snack::short(3, 2));
+        // What arrived lies beyond the room.
+        assert_eq!(
+            Snack::long((3, 2), core::iter::once(16..40), 2),
+            Snack::short(3, 2)
+        );
+    }
+
+    #[test]
     fn both_sides_have_to_offer_what_is_used() {
         let ours = CapabilityVector::SNACK_SHORT | CapabilityVector::SNACK_LONG;
         let agreed = ours.agreed(CapabilityVector::from_bits(0xd8));
@@ -384,10 +456,32 @@ mod tests {
         }
 
         #[test]
+        fn holes_of_a_bit_vector_are_those_it_was_made_of(
+            hole: (u16, u16),
+            units in prop::collection::vec(any::<bool>(), 0..300),
+            room in 0usize..40,
+        ) {
+            let arrived = (0u64..).zip(&units).filter(|(_, arrived)| **arrived);
+            let snack = Snack::long(hole, arrived.map(|(unit, _)| unit..unit + 1), room);
+            prop_assert!(snack.vector.len() <= room);
+            let known = units.len().min(8 * room);
+            let end = units[..known].iter().rposition(|arrived| *arrived).map_or(0, |last| last + 1);
+            let base = usize::from(hole.0) + usize::from(hole.1);
+            let mut named = vec![true; end];
+            for (from, length) in snack.holes().skip(1) {
+                let from = from as usize - base;
+                named[from..from + length as usize].fill(false);
+            }
+            prop_assert_eq!(&named, &units[..end]);
+        }
+
+        #[test]
         fn arbitrary_options_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..41)) {
             if let Some(raw) = RawOptions::new(&bytes) {
                 let options = ScpsOptions::parse(&raw);
                 prop_assert!(options.to_raw().is_ok());
+                let holes = options.snack.iter().flat_map(Snack::holes);
+                prop_assert!(holes.count() <= 137);
             }
         }
     }

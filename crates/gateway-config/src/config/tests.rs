@@ -322,6 +322,18 @@ const MISTAKES: &[(&str, &str)] = &[
         "up to 500ms",
     ),
     ("[sat]\nack_every = 4", "the kernel's TCP carries"),
+    (
+        "[leg.bulk]\nloss_cause = \"congestion\"",
+        "the kernel's TCP carries",
+    ),
+    (
+        "[sat]\ncarrier = \"scps\"\nrate = \"1Mbit/s\"\nloss_cause = \"congestive\"",
+        "congestion",
+    ),
+    (
+        "[sat]\ncarrier = \"scps\"\nrate = \"1Mbit/s\"\ncorruption_experienced = \"1h\"",
+        "from 10ms to 60s",
+    ),
     ("[lan]\nack_delay = \"10ms\"", "the kernel's TCP carries"),
     ("[leg.bulk]\nack_every = 4", "the kernel's TCP carries"),
     (

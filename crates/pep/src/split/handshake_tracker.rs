@@ -2,7 +2,8 @@
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, EcnMode, Takeover, scps};
+use bentpipe_tcp::{Config, Connection, EcnMode, ScpsHandshake, Takeover, scps};
+use bentpipe_wire::scps::CapabilityVector;
 use bentpipe_wire::{Flags, Segment};
 
 /// A handshake under way.
@@ -37,8 +38,8 @@ struct SynInfo {
     window: u16,
     /// Its flags ECE and CWR (RFC 3168).
     ecn: (bool, bool),
-    /// It offers SCPS-TP.
-    scps: bool,
+    /// What it offers of SCPS-TP, if that.
+    scps: Option<CapabilityVector>,
     /// What its sender's clock showed, and when it came.
     clock: Option<u32>,
     seen: Instant,
@@ -63,7 +64,7 @@ impl SynInfo {
                 segment.flags.contains(Flags::ECE),
                 segment.flags.contains(Flags::CWR),
             ),
-            scps: scps::is_offered(segment),
+            scps: scps::offered(segment),
             clock: segment.timestamps.map(|stamp| stamp.value),
             seen: now,
             is_again: false,
@@ -137,7 +138,7 @@ impl HandshakeTracker {
 
     /// Whether the opener has offered SCPS-TP.
     pub(super) const fn is_offered_scps(&self) -> bool {
-        self.syn.scps
+        self.syn.scps.is_some()
     }
 
     /// An end that speaks SCPS-TP tells its whole window in an acknowledgement right behind its answer.
@@ -174,6 +175,13 @@ impl HandshakeTracker {
         let shown = opener.zip(answer.clock);
         let continued = stamp.or(syn.clock(now)).zip(answer.clock(now));
         let clocks = shown.zip(continued);
+        let scps = |ours: SynInfo, theirs: SynInfo| {
+            Some(ScpsHandshake {
+                our_mss: ours.mss,
+                peer_mss: theirs.mss,
+                peer: theirs.scps?,
+            })
+        };
         let window = u64::from(segment.window) << scales.map_or(0, |(opener, _)| opener);
         Progress::Complete {
             near: Takeover {
@@ -185,7 +193,7 @@ impl HandshakeTracker {
                 clocks: clocks.map(|((opener, _), (_, other))| (other, opener)),
                 scales: scales.map(|(opener, other)| (other, opener)),
                 window,
-                scps: syn.scps.then_some((answer.mss, syn.mss)),
+                scps: scps(answer, syn),
                 rtt: (!answer.is_again).then(|| now.since(answer.seen)),
             },
             far: Takeover {
@@ -198,7 +206,7 @@ impl HandshakeTracker {
                 scales,
                 // That of a SYN is not scaled.
                 window: self.opened.unwrap_or(answer.window.into()),
-                scps: answer.scps.then_some((syn.mss, answer.mss)),
+                scps: scps(syn, answer),
                 rtt: (!syn.is_again).then(|| answer.seen.since(syn.seen)),
             },
         }

@@ -2,7 +2,7 @@
 
 use bentpipe_base::Bytes;
 use bentpipe_cc::{self as cc, RateUse};
-use bentpipe_gateway_config::{Carrier, Leg};
+use bentpipe_gateway_config::{Carrier, Leg, LossCause};
 use bentpipe_tcp::{self as tcp, UnknownVariant};
 use thiserror::Error;
 
@@ -31,6 +31,14 @@ pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError>
     if leg.carrier == Carrier::Scps {
         config.ack_every = leg.ack_every.unwrap_or(config.ack_every);
         config.delayed_ack = leg.ack_delay.unwrap_or(config.delayed_ack);
+        config.loss_cause = match leg.loss_cause {
+            Some(LossCause::Corruption) => tcp::LossCause::Corruption,
+            Some(LossCause::Congestion) => tcp::LossCause::Congestion,
+            None => config.loss_cause,
+        };
+        if let Some(scps) = &mut config.scps {
+            scps.corruption_experienced = leg.corruption_experienced;
+        }
     }
     if let Some(mss) = leg.mss {
         config.mss = config.mss.min(u16::try_from(mss.0).unwrap_or(u16::MAX));

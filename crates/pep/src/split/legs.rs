@@ -134,6 +134,11 @@ impl Legs {
         self.sends = Side::Ground;
     }
 
+    /// A packet of the peer in space arrived damaged.
+    pub(super) fn note_damaged(&mut self) {
+        self.legs[index(Side::Space)].connection.note_damaged();
+    }
+
     /// The path to space takes no longer segments than `mss` bytes, options included, as is said of the one numbered `seq`.
     pub(super) fn lower_segment_size(&mut self, seq: Seq, mss: u16, now: Instant) {
         let space = &mut self.legs[index(Side::Space)].connection;

@@ -41,10 +41,8 @@ impl<P: BuildPacket> Split<P> {
             return None;
         };
         let answers = segment.flags.contains(Flags::ACK);
-        if space.scps.is_none() || answers && !tracker.is_offered_scps() {
-            return None;
-        }
-        scps::add_offer(&mut segment);
+        let speaks = { space.scps.as_ref() }.filter(|_| !answers || tracker.is_offered_scps())?;
+        scps::add_offer(&mut segment, speaks);
         let behind = whole_window(&segment, space).filter(|_| answers);
         let build = |segment: Segment| {
             let length = Bytes(space.wire_len(&segment) as u64);
@@ -87,6 +85,17 @@ impl<P: BuildPacket> Split<P> {
             legs.lower_segment_size(seq, mtu.saturating_sub(header), now);
         }
         self.settle(id, now);
+    }
+
+    /// A packet from `space` to the end `ground` arrived damaged, says who saw its checksum: its sender is told where the leg does
+    /// that ([`tcp::Scps::corruption_experienced`](bentpipe_tcp::Scps::corruption_experienced)).
+    pub fn note_damaged(&mut self, (ground, space): (P::Endpoint, P::Endpoint)) {
+        let Some(id) = self.flows.peek((ground, space)) else {
+            return;
+        };
+        if let Some(Phase::Split(legs)) = self.flows.get_mut(id).map(|flow| &mut flow.phase) {
+            legs.note_damaged();
+        }
     }
 
     /// Resets both sides of all connections.

@@ -198,7 +198,7 @@ impl<D: Detect> SackRecovery<D> {
         // A window without holes has nothing to detect.
         let holes = !self.is_ordered(tx) || tx.phase() != Phase::Open;
         let again = tx.board().again_out();
-        if !self.only_new && (holes || sample.snack.is_some()) {
+        if !self.only_new && (holes || sample.snack) {
             sample.lost = self.detect.detect(tx, &sample);
         }
         let lost_again = tx.board().again_out() < again;
@@ -413,7 +413,7 @@ impl<D: Detect> SackRecovery<D> {
         self.dupacks = 0;
         self.first = false;
         Self::grow(tx, sample);
-        if !tx.governs_recovery() && tx.loss_cause() == LossCause::Congestion {
+        if !tx.governs_recovery() && tx.loss_cause(sample.now) == LossCause::Congestion {
             tx.set_cwnd(tx.ssthresh().max(1));
         }
         tx.enter(Phase::Open);
@@ -485,6 +485,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
 
     fn on_resume(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         (self.recover, self.frto, self.only_new) = (tx.max(), None, false);
+        self.detect.began();
         tx.board_mut().lose_all();
         tx.enter(Phase::Loss);
         tx.restart(now);

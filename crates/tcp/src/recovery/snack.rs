@@ -13,13 +13,20 @@
 //! anything was heard of the peer since it was sent: in an outage it would be for nothing. A SNACK that names it earlier
 //! changes nothing.
 //!
+//! Where nothing that was sent is known to be missing, and nothing is heard for 2 SRTT, the tail of a flight may be lost,
+//! whose loss no SNACK names: a tail loss probe (RFC 8985, section 7) is sent before the retransmission timer would expire.
+//! Deviations from its section 7.2: 200 ms more with one segment in flight are not waited once the FIN was sent, which is
+//! acknowledged at once; it is sent in a recovery too, when all is filled that the peer missed; and 20 ms are the least,
+//! for schedulers of a busy host are late.
+//!
 //! Where losses mean corruption, a retransmission timeout loses the first segment only, not the whole window as in the reference implementation. Where
 //! its acknowledgement names no hole and covers no more, the peer has nothing beyond, and all that was sent before is
 //! lost.
 
 use super::sack_detection::Sack;
 use super::sack_recovery::Detect;
-use super::{AckSample, RecoveryContext};
+use super::tail_loss_probe::Probe;
+use super::{AckSample, NextSend, RecoveryContext};
 use crate::LossCause;
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
@@ -30,6 +37,8 @@ use std::time::Duration;
 const LEAST: Duration = Duration::from_millis(2);
 /// The embargo before a round trip is known.
 const BLIND: Duration = Duration::from_secs(1);
+/// The shortest time until a tail loss probe.
+const LEAST_PROBE: Duration = Duration::from_millis(20);
 
 /// SNACK.
 #[derive(Debug, Default)]
@@ -41,9 +50,23 @@ pub(super) struct Snack {
     /// Segments that arrived beyond the first missing one, where no SACK tells which: one for each duplicate
     /// acknowledgement (Linux `tcp_add_reno_sack`).
     held: u32,
+    probe: Probe,
 }
 
 impl Snack {
+    /// The tail of what was sent at `now`, or before what was acknowledged then, is probed.
+    fn schedule(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        let board = tx.board();
+        let complete = board.lost_out() == 0 && board.sacked.is_empty();
+        let waits = complete && tx.phase() != Phase::Loss && tx.una() < tx.max();
+        let at = waits.then(|| {
+            let alone = tx.board().pipe() == 1 && !tx.has_sent_fin();
+            now + Probe::timeout(tx, alone).max(LEAST_PROBE)
+        });
+        let sooner = at.filter(|at| *at < tx.expiry());
+        self.probe.schedule(tx, sooner);
+    }
+
     fn embargo(tx: &RecoveryContext<'_>) -> Embargo {
         let whole = tx.srtt().map_or(BLIND, |srtt| srtt + srtt / 4);
         let part = if tx.has_sent_fin() {
@@ -63,7 +86,7 @@ impl Snack {
     }
 
     /// Retransmissions whose embargo has passed go again; the next ones will be looked at when theirs does.
-    fn lose_late(&self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
+    fn lose_late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
         let (una, first, behind) = (tx.una(), Self::embargo(tx), Self::embargo_behind(tx));
         let board = tx.board_mut();
         // What the peer told later than a segment was sent again shows that the link is not out.
@@ -85,6 +108,7 @@ impl Snack {
         let due = next.map(|at| at + first.0);
         // What waits longer, by the count of its transmissions, is looked at again soon.
         let due = due.map(|due| if due > now { due } else { now + first.0 / 8 });
+        self.probe.disarm();
         tx.set_timer(due.unwrap_or(Instant::MAX));
         lost
     }
@@ -100,6 +124,7 @@ impl Detect for Snack {
             tx.observe_min_rtt(rtt, sample.now);
         }
         self.heard = sample.now;
+        self.probe.observe(tx, sample);
         if !tx.has_sack() {
             self.held = match sample.newly_acked.acked {
                 0 => self.held.saturating_add(1),
@@ -111,9 +136,11 @@ impl Detect for Snack {
     fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32 {
         let now = sample.now;
         let mut lost = Sack.detect(tx, sample);
-        if let Some((from, to)) = sample.snack {
+        if sample.snack {
             let embargo = Self::embargo(tx);
-            lost += tx.board_mut().lose(from, to, Some(embargo), now);
+            for (from, to) in tx.take_missing() {
+                lost += tx.board_mut().lose(from, to, Some(embargo), now);
+            }
         } else if tx.phase() == Phase::Loss
             && tx.board().sacked.is_empty()
             && sample
@@ -127,7 +154,32 @@ impl Detect for Snack {
     }
 
     fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
+        if self.probe.expired(tx, now) {
+            return 0;
+        }
         self.lose_late(tx, now)
+    }
+
+    fn idle(&mut self, tx: &mut RecoveryContext<'_>, duplicate: Option<(u64, u64)>, now: Instant) {
+        self.probe.answered(tx, duplicate, true, now);
+    }
+
+    fn settled(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        self.schedule(tx, now);
+    }
+
+    fn began(&mut self) {
+        self.probe = Probe::default();
+    }
+
+    fn probe(&mut self, tx: &mut RecoveryContext<'_>) -> Option<NextSend> {
+        self.probe.pick(tx)
+    }
+
+    fn sent(&mut self, tx: &mut RecoveryContext<'_>, again: bool) {
+        if !self.probe.sent(tx) && !again {
+            self.schedule(tx, tx.last_sent());
+        }
     }
 
     fn held(&self) -> u32 {
@@ -136,7 +188,7 @@ impl Detect for Snack {
 
     fn timed_out(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> bool {
         (self.timed_out, self.held) = (now, 0);
-        if tx.loss_cause() == LossCause::Congestion {
+        if tx.loss_cause(now) == LossCause::Congestion {
             tx.board_mut().lose_all();
             return false;
         }

@@ -11,10 +11,13 @@
 //! window: its acknowledgement goes beyond it, and no D-SACK told that the segment arrived twice.
 //!
 //! Deviations: PTO is at least 2 ms, the time in which others are known to be scheduled (Linux: two jiffies).
+//!
+//! The recovery by SNACK (`snack.rs`) has the same [`Probe`].
 
 use super::rack::Rack;
 use super::sack_recovery::Detect;
 use super::{AckSample, NextSend, RecoveryContext};
+use crate::LossCause;
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::time::Duration;
@@ -26,11 +29,10 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// The least PTO.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// RACK's state and the probe's.
+/// The probe of one connection, which shares the recovery's timer with what else that waits for.
 #[derive(Debug, Default)]
-pub(super) struct RackTlp {
-    rack: Rack,
-    /// The recovery's timer is the probe's, not RACK's.
+pub(super) struct Probe {
+    /// The recovery's timer is the probe's.
     armed: bool,
     /// The timer expired: a probe is to be sent.
     due: bool,
@@ -40,33 +42,56 @@ pub(super) struct RackTlp {
     again: bool,
 }
 
-impl RackTlp {
-    /// Section 7.2.
-    fn schedule(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
-        let in_flight = tx.una() < tx.max();
-        let open = matches!(tx.phase(), Phase::Open | Phase::Cwr);
-        let quiet = open && tx.board().sacked.is_empty();
-        if !in_flight || !quiet || self.due || self.end.is_some() {
+impl Probe {
+    /// PTO; `alone`: what is in flight may wait for a delayed acknowledgement.
+    pub(super) fn timeout(tx: &RecoveryContext<'_>, alone: bool) -> Duration {
+        let delay = if alone { MAX_ACK_DELAY } else { Duration::ZERO };
+        tx.srtt().map_or(UNKNOWN, |srtt| 2 * srtt + delay)
+    }
+
+    /// Section 7.2: a probe is to be sent `at` a time, unless one is outstanding, or the timer waits for something else.
+    pub(super) fn schedule(&mut self, tx: &mut RecoveryContext<'_>, at: Option<Instant>) {
+        let Some(at) = at.filter(|_| !self.due && self.end.is_none()) else {
             if self.armed {
                 self.armed = false;
                 tx.set_timer(Instant::MAX);
             }
             return;
+        };
+        if self.armed || tx.recovery_timer() == Instant::MAX {
+            self.armed = true;
+            tx.set_timer(at);
         }
-        if !self.armed && tx.recovery_timer() != Instant::MAX {
-            // RACK waits for what may only be late.
-            return;
+    }
+
+    /// The timer has been set for something else.
+    pub(super) fn disarm(&mut self) {
+        self.armed = false;
+    }
+
+    /// The recovery's timer expired. Returns whether it was the probe's.
+    pub(super) fn expired(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> bool {
+        if !core::mem::take(&mut self.armed) {
+            return false;
         }
-        let alone = tx.board().pipe() == 1;
-        let delay = if alone { MAX_ACK_DELAY } else { Duration::ZERO };
-        let timeout = tx.srtt().map_or(UNKNOWN, |srtt| 2 * srtt + delay);
-        self.armed = true;
-        tx.set_timer((now + timeout.max(LEAST)).min(tx.expiry()));
+        tx.set_timer(Instant::MAX);
+        self.due = tx.una() < tx.max();
+        // Whether the probe can be sent or not, the next timer is that of the retransmission (section 7.3).
+        tx.settle(now);
+        true
+    }
+
+    /// An acknowledgement came with data in flight.
+    pub(super) fn observe(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        let newly = &sample.newly_acked;
+        self.due &= newly.delivered == 0;
+        let repeats = newly.acked == 0 && sample.highest.is_none() && !sample.snack;
+        self.answered(tx, sample.duplicate, repeats, sample.now);
     }
 
     /// Section 7.4.2: what an acknowledgement tells of the probe; `repeats` where it tells nothing by SACK and
     /// acknowledges nothing new.
-    fn on_probe_answered(
+    pub(super) fn answered(
         &mut self,
         tx: &mut RecoveryContext<'_>,
         duplicate: Option<(u64, u64)>,
@@ -81,74 +106,21 @@ impl RackTlp {
             self.end = None;
         } else if tx.una() > end {
             self.end = None;
-            tx.reduce(tx.board().pipe(), now);
-            tx.enter(Phase::Cwr);
-            tx.reduced(now);
-            tx.enter(Phase::Open);
+            // A recovery has reduced the window by itself.
+            let recovering = matches!(tx.phase(), Phase::Recovery | Phase::Loss);
+            if !recovering && tx.loss_cause(now) == LossCause::Congestion {
+                tx.reduce(tx.board().pipe(), now);
+                tx.enter(Phase::Cwr);
+                tx.reduced(now);
+                tx.enter(Phase::Open);
+            }
         } else if repeats {
             self.end = None;
         }
     }
-}
 
-impl Detect for RackTlp {
-    const NAME: &'static str = "rack-tlp";
-    const PROPORTIONAL: bool = Rack::PROPORTIONAL;
-    const CLOCKED_BY_SACK: bool = Rack::CLOCKED_BY_SACK;
-    const COUNTS_DUPACKS: bool = Rack::COUNTS_DUPACKS;
-
-    fn observe(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
-        let newly = &sample.newly_acked;
-        self.due &= newly.delivered == 0;
-        let repeats = newly.acked == 0 && sample.highest.is_none();
-        self.on_probe_answered(tx, sample.duplicate, repeats, sample.now);
-        self.rack.observe(tx, sample);
-    }
-
-    fn idle(&mut self, tx: &mut RecoveryContext<'_>, duplicate: Option<(u64, u64)>, now: Instant) {
-        self.on_probe_answered(tx, duplicate, true, now);
-        self.rack.idle(tx, duplicate, now);
-    }
-
-    fn settled(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
-        self.schedule(tx, now);
-    }
-
-    fn began(&mut self) {
-        (self.armed, self.due, self.end) = (false, false, None);
-    }
-
-    fn reordered(&mut self) {
-        self.rack.reordered();
-    }
-
-    fn recovered(&mut self) {
-        self.rack.recovered();
-    }
-
-    fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32 {
-        // RACK sets the timer for itself, or clears it.
-        self.armed = false;
-        self.rack.detect(tx, sample)
-    }
-
-    fn timed_out(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> bool {
-        self.rack.timed_out(tx, now)
-    }
-
-    fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
-        if !self.armed {
-            return self.rack.late(tx, now);
-        }
-        self.armed = false;
-        tx.set_timer(Instant::MAX);
-        self.due = tx.una() < tx.max();
-        // Whether the probe can be sent or not, the next timer is that of the retransmission (section 7.3).
-        tx.settle(now);
-        0
-    }
-
-    fn probe(&mut self, tx: &mut RecoveryContext<'_>) -> Option<NextSend> {
+    /// What is to be sent whatever the window says.
+    pub(super) fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> Option<NextSend> {
         if !self.due {
             return None;
         }
@@ -162,12 +134,91 @@ impl Detect for RackTlp {
         Some(NextSend::Again(from, to))
     }
 
+    /// A segment was sent. Returns whether it was the probe.
+    pub(super) fn sent(&mut self, tx: &mut RecoveryContext<'_>) -> bool {
+        if !core::mem::take(&mut self.due) {
+            return false;
+        }
+        self.end = Some(tx.max());
+        tx.count_loss_probe();
+        true
+    }
+}
+
+/// RACK's state and the probe's.
+#[derive(Debug, Default)]
+pub(super) struct RackTlp {
+    rack: Rack,
+    probe: Probe,
+}
+
+impl RackTlp {
+    fn schedule(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        let open = matches!(tx.phase(), Phase::Open | Phase::Cwr);
+        let quiet = open && tx.board().sacked.is_empty();
+        let at = (quiet && tx.una() < tx.max()).then(|| {
+            let timeout = Probe::timeout(tx, tx.board().pipe() == 1);
+            (now + timeout.max(LEAST)).min(tx.expiry())
+        });
+        self.probe.schedule(tx, at);
+    }
+}
+
+impl Detect for RackTlp {
+    const NAME: &'static str = "rack-tlp";
+    const PROPORTIONAL: bool = Rack::PROPORTIONAL;
+    const CLOCKED_BY_SACK: bool = Rack::CLOCKED_BY_SACK;
+    const COUNTS_DUPACKS: bool = Rack::COUNTS_DUPACKS;
+
+    fn observe(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        self.probe.observe(tx, sample);
+        self.rack.observe(tx, sample);
+    }
+
+    fn idle(&mut self, tx: &mut RecoveryContext<'_>, duplicate: Option<(u64, u64)>, now: Instant) {
+        self.probe.answered(tx, duplicate, true, now);
+        self.rack.idle(tx, duplicate, now);
+    }
+
+    fn settled(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        self.schedule(tx, now);
+    }
+
+    fn began(&mut self) {
+        self.probe = Probe::default();
+    }
+
+    fn reordered(&mut self) {
+        self.rack.reordered();
+    }
+
+    fn recovered(&mut self) {
+        self.rack.recovered();
+    }
+
+    fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32 {
+        // RACK sets the timer for itself, or clears it.
+        self.probe.disarm();
+        self.rack.detect(tx, sample)
+    }
+
+    fn timed_out(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> bool {
+        self.rack.timed_out(tx, now)
+    }
+
+    fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
+        if self.probe.expired(tx, now) {
+            return 0;
+        }
+        self.rack.late(tx, now)
+    }
+
+    fn probe(&mut self, tx: &mut RecoveryContext<'_>) -> Option<NextSend> {
+        self.probe.pick(tx)
+    }
+
     fn sent(&mut self, tx: &mut RecoveryContext<'_>, again: bool) {
-        if self.due {
-            self.due = false;
-            self.end = Some(tx.max());
-            tx.count_loss_probe();
-        } else if !again {
+        if !self.probe.sent(tx) && !again {
             self.schedule(tx, tx.last_sent());
         }
     }

@@ -133,9 +133,14 @@ impl RecoveryContext<'_> {
         self.0.config.limited_transmit
     }
 
-    /// What losses mean.
-    pub(crate) fn loss_cause(&self) -> LossCause {
-        self.0.config.loss_cause
+    /// What losses that are found at `now` mean.
+    pub(crate) fn loss_cause(&self, now: Instant) -> LossCause {
+        self.0.loss_cause(now)
+    }
+
+    /// The bytes in flight that the acknowledgement being processed reported to be missing.
+    pub(crate) fn take_missing(&mut self) -> Vec<(u64, u64)> {
+        core::mem::take(&mut self.0.missing)
     }
 
     /// Whether SACK was agreed on.

@@ -3,11 +3,19 @@
 use super::policy::{Many, Name};
 use super::{Keys, Whole, sized};
 use crate::config::{LegId, Profile};
-use crate::{Carrier, Leg, SconeRates};
+use crate::{Carrier, Leg, LossCause, SconeRates};
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_config::{Table, Value, Wrong};
 use std::time::Duration;
 use toml::de::DeValue;
+
+/// What only our own TCP heeds.
+const OURS: [&str; 4] = [
+    "ack_every",
+    "ack_delay",
+    "loss_cause",
+    "corruption_experienced",
+];
 
 /// `[lan]` or `[sat]`: its interfaces, none of which may be among `taken`, and its policy.
 pub(super) fn leg(
@@ -184,7 +192,11 @@ fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg, unbounded: [bool; 2]) {
     leg.ack_every = every.map_or(leg.ack_every, |Whole::<1, 64>(every)| Some(every as u32));
     let delay = table.optional("ack_delay");
     leg.ack_delay = delay.map_or(leg.ack_delay, |AckDelay(delay)| Some(delay));
-    for key in ["ack_every", "ack_delay"] {
+    leg.loss_cause = table.optional("loss_cause").or(leg.loss_cause);
+    if let Some(Corruption(time)) = table.optional("corruption_experienced") {
+        leg.corruption_experienced = time;
+    }
+    for key in OURS {
         if table.has(key) && leg.carrier != Carrier::Scps {
             let what = format!(
                 "`{key}` of a leg that the kernel's TCP carries, which decides that itself"
@@ -207,6 +219,37 @@ impl Value for Carrier {
                 let what = format!("`{other}` carries no leg");
                 Err(Wrong::name(what, other, &["kernel", "scps"]))
             }
+        }
+    }
+}
+
+impl Value for LossCause {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        match text.as_str() {
+            "corruption" => Ok(Self::Corruption),
+            "congestion" => Ok(Self::Congestion),
+            other => {
+                let what = format!("`{other}` causes no losses");
+                Err(Wrong::name(what, other, &["corruption", "congestion"]))
+            }
+        }
+    }
+}
+
+/// How long the far end is believed that packets arrive damaged there.
+struct Corruption(Option<Duration>);
+
+impl Value for Corruption {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 10ms to 60s, such as \"2s\", or \"off\"";
+        if String::read(value, source).is_ok_and(|text| text == "off") {
+            return Ok(Self(None));
+        }
+        match Duration::read(value, source) {
+            Ok(time) if (0.01..=60.0).contains(&time.as_secs_f64()) => Ok(Self(Some(time))),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
         }
     }
 }
