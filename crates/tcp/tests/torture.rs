@@ -60,7 +60,7 @@ fn config(dice: &mut Stream, variant: usize, seed: u64) -> Config {
     }
     if let Some(scps) = &mut config.scps {
         scps.short_snacks_only = seed.is_multiple_of(4);
-        scps.corruption_experienced = (seed % 3 == 0).then_some(Duration::from_secs(1));
+        scps.corruption_experienced = seed.is_multiple_of(3).then_some(Duration::from_secs(1));
     }
     config.ack_every = dice.choose(&[1, 2, 2, 8]);
     if preset.name == "rfc" && dice.one_in(4) {

@@ -1,11 +1,14 @@
-//! A server on a TUN interface that speaks SCPS-TP, takes what comes in order, and lies in its SNACKs.
+//! A server on a TUN interface that speaks SCPS-TP, takes what comes in order, and lies in its SNACKs, or sends segments whose
+//! checksum is wrong.
 
 use bentpipe_base::Seq;
 use bentpipe_os::netlink::Prefix;
 use bentpipe_os::netns::Netns;
 use bentpipe_os::tun::{Tun, TunConfig};
 use bentpipe_wire::scps::{Capabilities, CapabilityVector, ScpsOptions, Snack};
-use bentpipe_wire::{Checksums, Flags, Ip, Packet, Segment, TcpOptions, Timestamps, Transport};
+use bentpipe_wire::{
+    Checksums, Flags, Ip, Packet, Payload, Segment, TcpOptions, Timestamps, Transport,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +21,18 @@ const ROUTER: &str = "10.99.0.1";
 /// Lies in a millisecond.
 const LIES: u32 = 5;
 
-struct Liar {
+/// What it has heard.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// Bytes that it took.
+    pub(crate) taken: AtomicU64,
+    /// SNACKs of the other end.
+    pub(crate) snacks: AtomicU64,
+    /// How often it was told that packets of its own arrived damaged.
+    pub(crate) corruption: AtomicU64,
+}
+
+pub(crate) struct Liar {
     tun: Tun,
     client: Option<SocketAddr>,
     next: Seq,
@@ -26,14 +40,14 @@ struct Liar {
     lies: u32,
 }
 
-/// Serves one connection, behind `router`, until the other end of the channel is gone; returns what counts the bytes that it took.
-pub(crate) fn serve(router: &Netns) -> Arc<AtomicU64> {
+/// Serves one connection, behind `router`, until nobody has what it returns any more. It behaves as `does` says, once a millisecond.
+pub(crate) fn serve(router: &Netns, does: fn(&mut Liar)) -> Arc<Heard> {
     let tun = router.run(|| Tun::open("liar", TunConfig::default()).unwrap());
     let netlink = router.netlink().unwrap();
     let prefix = Prefix::new(ROUTER.parse().unwrap(), 24).unwrap();
     netlink.add_address("liar", prefix).unwrap();
     netlink.set_up("liar").unwrap();
-    let taken = Arc::new(AtomicU64::new(0));
+    let heard = Arc::new(Heard::default());
     let mut liar = Liar {
         tun: tun.unwrap(),
         client: None,
@@ -41,27 +55,25 @@ pub(crate) fn serve(router: &Netns) -> Arc<AtomicU64> {
         echo: 0,
         lies: 0,
     };
-    let count = Arc::clone(&taken);
+    let count = Arc::clone(&heard);
     thread::spawn(move || {
         let mut buffer = vec![0; 65_536];
-        // Nobody listens to the count any more: the test is over.
+        // Nobody looks at it any more: the test is over.
         while Arc::strong_count(&count) > 1 {
             while let Ok(Some(length)) = liar.tun.receive(&mut buffer) {
                 if let Ok(packet) = Packet::parse(&buffer[..length], Checksums::Ignore) {
                     liar.hear(packet, &count);
                 }
             }
-            for _ in 0..LIES {
-                liar.lie();
-            }
+            does(&mut liar);
             thread::sleep(Duration::from_millis(1));
         }
     });
-    taken
+    heard
 }
 
 impl Liar {
-    fn hear(&mut self, packet: Packet, count: &AtomicU64) {
+    fn hear(&mut self, packet: Packet, heard: &Heard) {
         let source = packet.ip.source();
         let Transport::Tcp(tcp) = packet.transport else {
             return;
@@ -72,23 +84,44 @@ impl Liar {
             self.next = tcp.seq + 1;
             let offer = ScpsOptions {
                 capabilities: Some(Capabilities {
-                    vector: CapabilityVector::SNACK_SHORT,
+                    vector: CapabilityVector::SNACK_SHORT | CapabilityVector::SNACK_LONG,
                     connection: 0,
                 }),
                 ..ScpsOptions::default()
             };
-            self.say(Flags::SYN | Flags::ACK, Seq(1), Some(1460), &offer);
+            self.say((Flags::SYN | Flags::ACK, Seq(1)), &offer, b"");
             return;
         }
+        let unknown = tcp.options.as_deref().and_then(|o| o.unknown.as_deref());
+        let said = unknown.map(ScpsOptions::parse).unwrap_or_default();
+        let count = |counter: &AtomicU64, is: bool| counter.fetch_add(is.into(), Ordering::Relaxed);
+        count(&heard.snacks, said.snack.is_some());
+        count(&heard.corruption, said.corruption_experienced);
         if tcp.seq == self.next {
             let length = packet.payload.len() as u32;
             self.next = self.next + length + u32::from(tcp.flags.contains(Flags::FIN));
-            count.fetch_add(u64::from(length), Ordering::Relaxed);
+            heard.taken.fetch_add(length.into(), Ordering::Relaxed);
         }
-        self.say(Flags::ACK, Seq(2), None, &ScpsOptions::default());
+        self.say((Flags::ACK, Seq(2)), &ScpsOptions::default(), b"");
     }
 
     /// Misses what was never sent, what has been acknowledged, and all there is.
+    pub(crate) fn lies(&mut self) {
+        (0..LIES).for_each(|_| self.lie());
+    }
+
+    /// Sends a segment whose checksum is wrong, and one behind it.
+    pub(crate) fn damages(&mut self) {
+        let none = ScpsOptions::default();
+        if let Some(mut bytes) = self.packet((Flags::ACK, Seq(2)), &none, b"lost") {
+            if let Some(last) = bytes.last_mut() {
+                *last ^= 1;
+            }
+            let _ = self.tun.send(&bytes);
+        }
+        self.say((Flags::ACK, Seq(6)), &none, b"beyond");
+    }
+
     fn lie(&mut self) {
         self.lies = self.lies.wrapping_add(1);
         let (offset, size) = match self.lies % 4 {
@@ -101,17 +134,29 @@ impl Liar {
             snack: Some(Snack {
                 offset,
                 size,
-                vector: Box::default(),
+                // Each second unit behind the hole as well, at times.
+                vector: vec![0x55; (self.lies % 3 * 10) as usize].into(),
             }),
             ..ScpsOptions::default()
         };
-        self.say(Flags::ACK, Seq(2), None, &snack);
+        self.say((Flags::ACK, Seq(2)), &snack, b"");
     }
 
-    fn say(&self, flags: Flags, seq: Seq, mss: Option<u16>, options: &ScpsOptions) {
-        let Some(client) = self.client else {
-            return;
-        };
+    fn say(&self, header: (Flags, Seq), options: &ScpsOptions, data: &'static [u8]) {
+        if let Some(bytes) = self.packet(header, options, data) {
+            // A full interface loses it.
+            let _ = self.tun.send(&bytes);
+        }
+    }
+
+    fn packet(
+        &self,
+        (flags, seq): (Flags, Seq),
+        options: &ScpsOptions,
+        data: &'static [u8],
+    ) -> Option<Vec<u8>> {
+        let client = self.client?;
+        let mss = flags.contains(Flags::SYN).then_some(1460);
         let options = TcpOptions {
             mss,
             window_scale: mss.map(|_| 7),
@@ -128,13 +173,12 @@ impl Liar {
                 echo: self.echo,
             }),
             options: options.boxed(),
-            ..Segment::default()
+            payload: Payload::from(data),
         };
         let ip = Ip::between(ADDRESS.ip(), client.ip()).unwrap();
         let mut bytes = Vec::new();
         let packet = Packet::of_segment(ip, ADDRESS.port(), client.port(), segment);
         packet.emit(&mut bytes).unwrap();
-        // A full interface loses it.
-        let _ = self.tun.send(&bytes);
+        Some(bytes)
     }
 }
