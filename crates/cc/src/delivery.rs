@@ -45,7 +45,7 @@ impl Delivery {
     }
 
     /// The delivery rate, in segments a second; `None` where the interval is not reliable.
-    pub(crate) fn rate(&self, sample: &RateSample) -> Option<f64> {
+    pub fn rate(&self, sample: &RateSample) -> Option<f64> {
         let seconds = sample.interval?.as_secs_f64();
         (seconds > 0.0).then(|| self.delivered(sample) as f64 / seconds)
     }

@@ -13,7 +13,7 @@ use crate::packet_slab::Packets;
 use crate::queueing_samples::QueueingSamples;
 use crate::split_config;
 use crate::zero_delay_check;
-use crate::{EndId, Observer, Options, Packet, SimError};
+use crate::{Controls, EndId, Observer, Options, Packet, SimError};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{self as gateway_config, LegId};
 use bentpipe_link::Link;
@@ -54,6 +54,7 @@ pub(crate) fn engine<O: Observer>(
     scenario: &Scenario,
     options: &Options,
     observer: O,
+    controls: &Controls<'_>,
 ) -> Result<Engine<O>, SimError> {
     check(scenario)?;
     let seed = options.seed.unwrap_or(scenario.seed);
@@ -64,7 +65,7 @@ pub(crate) fn engine<O: Observer>(
     let mut simplex_links = simplex_links(scenario, &nodes, seed)?;
     let peps = peps(scenario, &nodes, &mut simplex_links, seed)?;
     let routes = routes(scenario, &nodes, &topology);
-    let mut builder = builder(scenario, &topology, seed, options);
+    let mut builder = builder(scenario, &topology, seed, options, controls);
     let mut ends = Vec::new();
     let mut flows = Vec::new();
     let all = cross_traffic_flows::flows(scenario, seed)?;
@@ -132,6 +133,7 @@ fn builder<'s>(
     topology: &'s Topology<'s>,
     seed: u64,
     options: &Options,
+    controls: &'s Controls<'s>,
 ) -> EndpointBuilder<'s> {
     EndpointBuilder {
         scenario,
@@ -139,13 +141,20 @@ fn builder<'s>(
         seed,
         wire: options.wire,
         shares: BTreeMap::new(),
+        controls,
         templates: Vec::new(),
     }
 }
 
 pub(crate) fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
     let topology = Topology::new(scenario);
-    let mut builder = builder(scenario, &topology, scenario.seed, &Options::default());
+    let mut builder = builder(
+        scenario,
+        &topology,
+        scenario.seed,
+        &Options::default(),
+        &|_| None,
+    );
     let flows = scenario.flows.iter();
     let all: Result<Vec<_>, _> = flows.map(|flow| builder.short_syn(flow)).collect();
     Ok(all?.into_iter().flatten().collect())

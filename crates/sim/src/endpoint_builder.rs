@@ -6,7 +6,7 @@ use crate::app_socket::Record;
 use crate::flow_endpoint::{FlowEndpoint, PendingWork, Protocol, Tcp};
 use crate::queueing_samples::QueueingSamples;
 use crate::saratoga::{Plan, SaratogaEndpoint};
-use crate::{EndId, SimError};
+use crate::{Controls, EndId, SimError};
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
 use bentpipe_cc::{self as cc, RateUse};
 use bentpipe_gateway_config::Leg;
@@ -30,6 +30,8 @@ pub(crate) struct EndpointBuilder<'s> {
     pub(crate) wire: bool,
     /// The shared state of flows by `bentpipe_rate` that are told the same of a link.
     pub(crate) shares: BTreeMap<Bottleneck, cc::rate_control::Link>,
+    /// The caller's own congestion controls.
+    pub(crate) controls: &'s Controls<'s>,
     /// The templates of the flows so far, the latest last.
     pub(crate) templates: Vec<Arc<FlowTemplate<'s>>>,
 }
@@ -79,7 +81,8 @@ impl<'s> EndpointBuilder<'s> {
         let template = self.template(flow)?;
         let [near, far] = &template.configs;
         let payload = near.payload(far);
-        let shared = self.share(flow, &template.path, near);
+        let own = (self.controls)(&flow.name);
+        let instead = own.or_else(|| self.share(flow, &template.path, near));
         let (source, sink) = self.applications(flow, payload, template.closes);
         let (opens, accepts) = if flow.opened_by == flow.from {
             (source, sink)
@@ -89,7 +92,8 @@ impl<'s> EndpointBuilder<'s> {
         let tcp = |config: &Arc<Config>, app| {
             Protocol::Tcp(Tcp {
                 config: Arc::clone(config),
-                shared: None,
+                instead: None,
+                control: config.congestion.name,
                 connection: None,
                 app,
             })
@@ -99,7 +103,8 @@ impl<'s> EndpointBuilder<'s> {
             self.end(flow, tcp(far, accepts), false),
         ];
         if let Some(tcp) = ends[usize::from(flow.opened_by != flow.from)].tcp_mut() {
-            tcp.shared = shared;
+            tcp.control = { instead.as_ref() }.map_or(tcp.control, |own| own.name());
+            tcp.instead = instead;
         }
         let sink = &mut ends[usize::from(flow.opened_by == flow.from)];
         sink.record.expects = match flow.amount {

@@ -69,9 +69,11 @@ pub(crate) enum Protocol {
 /// An end of TCP.
 pub(crate) struct Tcp {
     pub(crate) config: Arc<Config>,
-    /// In place of the congestion control of `config`, until the flow starts: one that shares its
-    /// link with other flows.
-    pub(crate) shared: Option<Box<dyn Congestion>>,
+    /// In place of the congestion control of `config`, until the flow starts: one that shares its link with other flows, or
+    /// the caller's own.
+    pub(crate) instead: Option<Box<dyn Congestion>>,
+    /// The name of the control that it has.
+    pub(crate) control: &'static str,
     /// None before the flow starts.
     pub(crate) connection: Option<EndConnection>,
     pub(crate) app: Application,
@@ -130,7 +132,7 @@ impl FlowEndpoint {
             return;
         };
         let connection = tcp.connection.insert(connection);
-        if let Some(control) = tcp.shared.take() {
+        if let Some(control) = tcp.instead.take() {
             connection.set_congestion(control);
         }
         if established {

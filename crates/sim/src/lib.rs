@@ -52,6 +52,7 @@ pub use sampler::Sampler;
 pub use time_sequence::{Sent, Series};
 
 use bentpipe_base::Instant;
+use bentpipe_cc::Congestion;
 use bentpipe_outcome::Run;
 use bentpipe_scenario::Scenario;
 use engine::Engine;
@@ -66,6 +67,10 @@ pub struct Options {
     /// listen, number their connections and find them by addresses and ports. Results are the same, several times later.
     pub wire: bool,
 }
+
+/// Makes the congestion control that the source of the flow of a name has in place of the scenario's; `None`: it has that. For
+/// what is in no registry: trials, and other languages.
+pub type Controls<'a> = dyn Fn(&str) -> Option<Box<dyn Congestion>> + 'a;
 
 /// A run that is over, and all memory that it held. To free that after a long queue takes a twentieth of the run's time: a
 /// process that exits next may leave it to the kernel, which frees it at once ([`core::mem::forget`]).
@@ -121,7 +126,20 @@ pub fn observe<O: Observer>(
     options: &Options,
     observer: O,
 ) -> Result<(Run, O), SimError> {
-    let finished = finish(scenario, options, observer)?;
+    observe_with(scenario, options, observer, &|_| None)
+}
+
+/// As [`observe`], with congestion controls of the caller's own.
+///
+/// # Errors
+/// As [`run`].
+pub fn observe_with<O: Observer>(
+    scenario: &Scenario,
+    options: &Options,
+    observer: O,
+    controls: &Controls<'_>,
+) -> Result<(Run, O), SimError> {
+    let finished = finish_with(scenario, options, observer, controls)?;
     Ok((finished.outcome, finished.observer))
 }
 
@@ -134,7 +152,16 @@ pub fn finish<O: Observer>(
     options: &Options,
     observer: O,
 ) -> Result<Finished<O>, SimError> {
-    let mut engine = build::engine(scenario, options, observer)?;
+    finish_with(scenario, options, observer, &|_| None)
+}
+
+fn finish_with<O: Observer>(
+    scenario: &Scenario,
+    options: &Options,
+    observer: O,
+    controls: &Controls<'_>,
+) -> Result<Finished<O>, SimError> {
+    let mut engine = build::engine(scenario, options, observer, controls)?;
     let horizon = Instant::ZERO + scenario.time_limit;
     let end = engine.run(horizon)?;
     let outcome = outcome::of_run(scenario, options, &engine, end);

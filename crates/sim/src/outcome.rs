@@ -199,7 +199,7 @@ impl Sender {
                 let connection = tcp.connection.as_ref().and_then(EndConnection::get);
                 let counters = connection.map_or_else(Default::default, |it| *it.counters());
                 Self {
-                    control: config.congestion.name,
+                    control: tcp.control,
                     recovery: config.recovery.name,
                     mss,
                     full: Some(FullPacket {
