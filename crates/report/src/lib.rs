@@ -1,13 +1,12 @@
 //! Pages and figures of reports: HTML that carries its figures, style, script and uPlot and loads nothing from
 //! anywhere, and the same figures as SVG files.
 //!
-//! Here are the page of a study ([`study`]), a figure as the page and the file draw it ([`figure`], [`svg()`]), and
+//! Here are the page of a study ([`study`]), a figure as a file ([`svg()`]), and
 //! [`page`], which makes any page whole; the templates are in `web/`. What a report says is for others to find out:
-//! `bentpipe-study` makes tables and lines, `bentpipe-demo` and `bentpipe compare` have pages of their own beside
+//! `bentpipe-study` makes tables, lines and what stands around them, `bentpipe-demo` and `bentpipe compare` have pages of their own beside
 //! their figures. Begin with [`page`].
 #![forbid(unsafe_code)]
 
-pub mod figure;
 pub mod study;
 mod svg;
 mod text;

@@ -1,10 +1,9 @@
 //! The report of a study: one HTML file with its tables and figures, which loads nothing.
 
 use crate::Part;
-use crate::figure::{Drawn, summary};
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{Engine, TableKind};
-use bentpipe_study::{Cell, Judged};
+use bentpipe_study::{Cell, Drawn, Judged, summary};
 use serde::Serialize;
 
 const PAGE: &str = include_str!("../../../web/study.html");

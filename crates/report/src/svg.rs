@@ -1,14 +1,9 @@
 //! Figures as SVG files: one panel, or two where a part is enlarged; a legend below.
 
-use crate::figure::Drawn;
 use crate::wrapped;
-use bentpipe_study::Line;
+use bentpipe_study::{COLOURS, Drawn, Line};
 use std::fmt::Write;
 
-/// Colours that differ in lightness too; after the last they begin again, dashed, and then dotted.
-const COLOURS: [&str; 8] = [
-    "#1d4fd1", "#c8452f", "#2c8a3d", "#a0449a", "#a67c00", "#1690b8", "#7b848e", "#16202b",
-];
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 18.0;

@@ -6,6 +6,7 @@ use crate::samples::{Samples, single};
 use crate::shard::Shard;
 use crate::{Options, Progress, Results, StudyError};
 use bentpipe_scenario::Study;
+use std::path::Path;
 
 /// The results folder of a run, and what is kept of its points in memory.
 pub(crate) struct Collector {
@@ -30,6 +31,20 @@ pub(crate) struct Collector {
 impl Collector {
     /// Opens the folder that `options` names.
     pub(crate) fn open(study: &Study, options: &Options<'_>) -> Result<Self, StudyError> {
+        let folder = || Folder::open(options.out, study, options.fresh, options.shard);
+        Self::new(study, options, folder)
+    }
+
+    /// As [`open`](Self::open), for a folder that is only read.
+    pub(crate) fn read(study: &Study, options: &Options<'_>) -> Result<Self, StudyError> {
+        Self::new(study, options, || Folder::read(options.out, study))
+    }
+
+    fn new(
+        study: &Study,
+        options: &Options<'_>,
+        folder: impl FnOnce() -> Result<Folder, StudyError>,
+    ) -> Result<Self, StudyError> {
         let shard = options.shard.unwrap_or(Shard::WHOLE);
         let points = shard.len(study.len());
         let too_many = |_| StudyError::TooMany { points };
@@ -41,7 +56,7 @@ impl Collector {
         let count = usize::try_from(points).unwrap_or(usize::MAX);
         finished.try_reserve_exact(count).map_err(too_many)?;
         Ok(Self {
-            folder: Folder::open(options.out, study, options.fresh, options.shard)?,
+            folder: folder()?,
             points,
             finished,
             samples,
@@ -137,6 +152,20 @@ impl Collector {
         self.finished.sort_unstable();
         let order = self.finished.into_iter().map(|(_, key)| key);
         self.folder.finish(order)?;
+        Ok(Results {
+            samples: self.samples,
+            points: total,
+            resumed: self.resumed,
+        })
+    }
+
+    /// What is there, when all points are finished; the folder stays as it is.
+    pub(crate) fn results(self, path: &Path) -> Result<Results, StudyError> {
+        let Progress { done, total, .. } = self.progress();
+        if done < total {
+            let path = path.to_owned();
+            return Err(StudyError::Unfinished { path, done, total });
+        }
         Ok(Results {
             samples: self.samples,
             points: total,

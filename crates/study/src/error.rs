@@ -118,6 +118,22 @@ pub enum StudyError {
     /// A folder that should be that of a shard has no results.
     #[error("{} holds no results of a study: give the folders that `study run --shard` wrote", .0.display())]
     NoShard(PathBuf),
+    /// A folder that is only read has no results.
+    #[error("there are no results of a study in {}: run it, or give the folder of its run", .0.display())]
+    NoResults(PathBuf),
+    /// A folder that is only read has not all points.
+    #[error(
+        "{} has {done} of {total} points: run the study to its end, or name the seeds and values that it ran with",
+        .path.display()
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+        /// Points that are there.
+        done: u64,
+        /// Points that were asked for.
+        total: u64,
+    },
     /// A shard's folder could not be read.
     #[error("cannot read the shard's results {} ({source})", .path.display())]
     ReadShard {

@@ -4,6 +4,7 @@ use crate::StudyError;
 use crate::cells::admits;
 use crate::points::{Place, Points, Value};
 use crate::samples::Samples;
+use crate::sizes::{distribution, sizes};
 use crate::trace::{Trace, traced};
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{Axis, Band, Figure, FigureKind, Lines, SEED, Scale};
@@ -37,8 +38,7 @@ impl Line {
     }
 }
 
-/// The lines of `figure`. A time-sequence figure runs its points again, by `trace`; one of `sizes` has
-/// none here: what they are is the traffic's.
+/// The lines of `figure`. A time-sequence figure runs its points again, by `trace`.
 ///
 /// # Errors
 /// A point that cannot be run.
@@ -50,7 +50,10 @@ pub fn lines(
 ) -> Result<Vec<Line>, StudyError> {
     let combinations = combinations(study, figure);
     match &figure.kind {
-        FigureKind::Sizes => Ok(Vec::new()),
+        FigureKind::Sizes => {
+            let sizes = sizes(study.base());
+            Ok(sizes.iter().map(|sizes| distribution(sizes)).collect())
+        }
         FigureKind::TimeSequence => {
             let run = |chosen: Vec<(usize, String)>| {
                 let label = label(study, &chosen);

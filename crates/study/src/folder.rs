@@ -105,6 +105,31 @@ impl Folder {
         })
     }
 
+    /// The folder of an earlier run of `study`, in which nothing is to be changed.
+    pub(crate) fn read(path: &Path, study: &Study) -> Result<Self, StudyError> {
+        let unread = |source| StudyError::Read {
+            path: path.join(POINTS),
+            source,
+        };
+        if !path.join(MANIFEST).is_file() {
+            return Err(StudyError::NoResults(path.to_owned()));
+        }
+        let Some(lock) = locked(path).map_err(unread)? else {
+            return Err(StudyError::Busy(path.to_owned()));
+        };
+        let points = File::open(path.join(POINTS)).map_err(unread)?;
+        let (length, finished) = whole_lines(points).map_err(unread)?;
+        is_ours(path, study, Some(finished.len()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            points: File::open(path.join(POINTS)).map_err(unread)?,
+            length,
+            finished,
+            failed: None,
+            _lock: lock,
+        })
+    }
+
     /// Takes in the finished points, and their captures, of another folder of `study`, which is only read.
     pub(crate) fn absorb(&mut self, other: &Path, study: &Study) -> Result<Absorbed, StudyError> {
         let file = other.join(POINTS);

@@ -67,6 +67,16 @@ pub fn run(
     visit(study, options, Some(measure), collector)?.finish()
 }
 
+/// The results that an earlier run left in the folder of `options`, in which nothing is changed; of `options` threads and cancel
+/// count besides.
+///
+/// # Errors
+/// There are none, not all, or those of another study or version.
+pub fn read(study: &Study, options: &Options<'_>) -> Result<Results, StudyError> {
+    let collector = Collector::read(study, options)?;
+    visit(study, options, None, collector)?.results(options.out)
+}
+
 /// How a point is measured.
 type Measure<'a> = &'a (dyn Fn(&Scenario) -> Result<Measures, String> + Sync);
 

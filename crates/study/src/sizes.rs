@@ -29,7 +29,7 @@ pub fn share_within(sizes: &[f64], limit: f64) -> f64 {
 }
 
 /// The cumulative distribution of `sizes`, which are in order.
-pub fn distribution(sizes: &[f64]) -> Line {
+pub(crate) fn distribution(sizes: &[f64]) -> Line {
     let step = sizes.len().div_ceil(POINTS).max(1);
     let mut x: Vec<f64> = sizes
         .iter()

@@ -41,7 +41,7 @@ pub(crate) fn traced(
 ///
 /// # Errors
 /// What its scenario cannot be made for.
-pub fn first_point(
+pub(crate) fn first_point(
     study: &Study,
     filter: &Filter,
     chosen: &[(usize, String)],

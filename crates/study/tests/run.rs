@@ -283,6 +283,32 @@ fn results_of_another_scenario_or_version_are_kept() {
 }
 
 #[test]
+fn results_that_are_read_stay_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let never = AtomicBool::new(false);
+    let read = |study: &Study| bentpipe_study::read(study, &options(&out, &never, 2));
+    let said = read(&study(TEXT)).unwrap_err().to_string();
+    assert!(
+        said.contains("there are no results") && !out.exists(),
+        "{said}"
+    );
+    let ran = whole(&out, 2);
+    let content = || [points(&out), fs::read(out.join("manifest.json")).unwrap()];
+    let before = content();
+    let found = read(&study(TEXT)).unwrap();
+    assert_eq!((found.samples, found.points), (ran.samples, ran.points));
+    assert_eq!(found.resumed, ran.points);
+    // More seeds than were run.
+    let mut more = study(TEXT);
+    assert!(more.set_seeds(1000));
+    let said = read(&more).unwrap_err().to_string();
+    let counts = format!("has {} of {} points: run", ran.points, more.len());
+    assert!(said.contains(&counts), "{said}");
+    assert_eq!(content(), before);
+}
+
+#[test]
 fn what_is_not_of_a_study_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let cancel = AtomicBool::new(false);

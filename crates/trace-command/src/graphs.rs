@@ -60,12 +60,7 @@ pub fn time_sequence(file: &Path, seconds: Option<Range<f64>>) -> anyhow::Result
     trace.record(Recorder::new(&[]));
     crate::take(&mut trace, file).with_context(|| format!("cannot read `{name}`"))?;
     trace.finish();
-    let all = trace.connections().iter().enumerate();
-    let directions = all.flat_map(|(index, connection)| {
-        [Side::A, Side::B].map(|side| (index, side, connection.direction(side).data_bytes))
-    });
-    let most = directions.max_by_key(|(_, _, bytes)| *bytes);
-    let Some((index, side, _)) = most.filter(|(_, _, bytes)| *bytes > 0) else {
+    let Some((index, side)) = trace.heaviest() else {
         bail!("no connection in `{name}` carries data");
     };
     let Some(series) = trace.series(index) else {

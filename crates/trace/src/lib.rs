@@ -24,6 +24,7 @@ mod sent;
 mod sequence;
 mod series;
 mod svg;
+mod time_sequence;
 mod trace;
 mod xplot;
 
@@ -40,5 +41,6 @@ pub use output::{brief, csv, json, json_with_limits, letters, long};
 pub use segment::{Dissected, Flags, Options, Segment};
 pub use series::{AckMark, Recorder, SackMark, SegmentMark, Series, Stream};
 pub use svg::svg;
+pub use time_sequence::{Layer, Marks, TimeSequence};
 pub use trace::{Limits, Skipped, Trace};
 pub use xplot::{Graph, xplot};

@@ -1,7 +1,6 @@
 //! A time-sequence graph as an SVG file.
 
-use crate::{Connection, Flags, Kind, Side, Stream};
-use bentpipe_base::Instant;
+use crate::{Connection, Layer, Marks, Side, Stream, TimeSequence};
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -12,17 +11,6 @@ const RIGHT: f64 = 18.0;
 const TOP: f64 = 56.0;
 const BOTTOM: f64 = 84.0;
 
-/// What is drawn, from the back to the front: its colour, and what the legend calls it.
-const KINDS: [(&str, &str); 7] = [
-    ("#1690b8", "window"),
-    ("#2c8a3d", "acknowledged"),
-    ("#16202b", "segments"),
-    ("#a0449a", "SACK blocks"),
-    ("#a67c00", "out of order"),
-    ("#c8452f", "retransmissions"),
-    ("#1d4fd1", "SYN, FIN, RST"),
-];
-
 /// The time-sequence graph of what the end on `side` of `connection` sent, in the given seconds since its first packet;
 /// `None`: in all of them. What falls on one column of a fine grid is one line: the file stays small, however many
 /// segments there are.
@@ -32,22 +20,25 @@ pub fn svg(
     side: Side,
     seconds: Option<Range<f64>>,
 ) -> String {
-    let (a, b) = match side {
-        Side::A => (connection.a, connection.b),
-        Side::B => (connection.b, connection.a),
-    };
-    let frame = Frame::new(connection, stream, seconds);
+    let graph = TimeSequence::new(connection, stream, side, seconds);
+    let TimeSequence { from, to, .. } = graph;
+    let frame = Frame::new(&graph);
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
          font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
-         <text x=\"16\" y=\"24\" font-size=\"15\" font-weight=\"600\">Time-sequence graph of {a} to {b}</text>\n\
+         <text x=\"16\" y=\"24\" font-size=\"15\" font-weight=\"600\">Time-sequence graph of {from} to {to}</text>\n\
          <text x=\"16\" y=\"43\" font-size=\"11\" fill=\"#55616e\">bytes of the stream, against seconds since the first packet</text>\n"
     );
     // Writing to a String cannot fail.
     let _ = frame.axes(&mut text);
-    for (index, (colour, name)) in KINDS.iter().enumerate() {
-        let path = frame.path(connection, stream, index);
+    for (index, layer) in graph.layers.iter().enumerate() {
+        let Layer {
+            name,
+            colour,
+            marks,
+        } = layer;
+        let path = frame.path(marks);
         let width = if *name == "retransmissions" { 2.4 } else { 1.2 };
         let fill = format!("fill=\"none\" stroke-width=\"{width}\"");
         let _ = writeln!(text, "<path d=\"{path}\" stroke=\"{colour}\" {fill}/>");
@@ -72,33 +63,12 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(connection: &Connection, stream: &Stream, seconds: Option<Range<f64>>) -> Self {
-        let whole = 0.0..(connection.elapsed() as f64 / 1e9).max(1e-6);
-        let enlarged = seconds.is_some();
-        let seconds = seconds.unwrap_or(whole);
-        let shown = |at| seconds.contains(&since_first(connection, at)) || !enlarged;
-        let sent = stream.segments.iter().filter(|mark| shown(mark.at));
-        let ends = sent.map(|mark| {
-            let start = stream.relative(mark.start) as f64;
-            (start, start + f64::from(mark.length))
-        });
-        // The whole begins at the stream's first byte, a part of it where something was sent or acknowledged.
-        let acks = stream.acks.iter().filter(|mark| enlarged && shown(mark.at));
-        let acks = acks.map(|mark| stream.relative(mark.place) as f64);
-        let all = ends.chain(acks.map(|place| (place, place)));
-        let none = if enlarged {
-            (f64::INFINITY, f64::NEG_INFINITY)
-        } else {
-            (0.0, 1.0)
-        };
-        let (low, high) = all.fold(none, |(low, high), (start, end)| {
-            (low.min(start), high.max(end))
-        });
-        let (low, high) = if low < high { (low, high) } else { (0.0, 1.0) };
+    fn new(graph: &TimeSequence) -> Self {
+        let Range { start, end } = graph.bytes;
         Self {
-            seconds,
-            low,
-            high: high + (high - low) * 0.06,
+            seconds: graph.seconds.clone(),
+            low: start,
+            high: end + (end - start) * 0.06,
         }
     }
 
@@ -138,47 +108,14 @@ impl Frame {
         Ok(())
     }
 
-    fn path(&self, connection: &Connection, stream: &Stream, kind: usize) -> String {
-        let seconds = |at| since_first(connection, at);
-        let place = |place: u64| stream.relative(place) as f64;
-        let of = |wanted: fn(&crate::SegmentMark) -> bool| {
-            let chosen = stream.segments.iter().filter(move |mark| wanted(mark));
-            let chosen = chosen.filter(|mark| self.shows(seconds(mark.at)));
-            chosen.map(|mark| {
-                let start = place(mark.start);
-                (seconds(mark.at), start, start + f64::from(mark.length))
-            })
-        };
-        match kind {
-            0 => self.steps(stream.acks.iter().map(|mark| {
-                let window = f64::from(mark.window);
-                (seconds(mark.at), place(mark.place) + window)
-            })),
-            1 => {
-                let acks = stream.acks.iter();
-                self.steps(acks.map(|mark| (seconds(mark.at), place(mark.place))))
-            }
-            2 => self.strokes(of(|mark| {
-                matches!(mark.kind, Kind::New | Kind::Probe) && mark.length > 0
-            })),
-            3 => {
-                let sacks = stream.sacks.iter();
-                let sacks = sacks.filter(|mark| self.shows(seconds(mark.at)));
-                self.strokes(
-                    sacks.map(|mark| (seconds(mark.at), place(mark.start), place(mark.end))),
-                )
-            }
-            4 => self.strokes(of(|mark| mark.kind == Kind::OutOfOrder)),
-            5 => self.strokes(of(|mark| mark.kind == Kind::Again)),
-            _ => {
-                let ends = [Flags::SYN, Flags::FIN, Flags::RST];
-                let marks = stream.segments.iter();
-                let marks = marks.filter(|mark| ends.iter().any(|flag| mark.flags.has(*flag)));
-                let marks = marks.filter(|mark| self.shows(seconds(mark.at)));
+    fn path(&self, marks: &Marks) -> String {
+        match marks {
+            Marks::Steps(marks) => self.steps(marks),
+            Marks::Strokes(marks) => self.strokes(marks),
+            Marks::Points(marks) => {
                 let mut path = String::new();
-                for mark in marks.take(2000) {
-                    let end = place(mark.start) + f64::from(mark.length);
-                    let (x, y) = (self.x(seconds(mark.at)), self.y(end));
+                for (seconds, place) in marks.iter().take(2000) {
+                    let (x, y) = (self.x(*seconds), self.y(*place));
                     let _ = write!(path, "M{:.1} {y:.1}l4 -4l4 4l-4 4z", x - 4.0);
                 }
                 path
@@ -186,13 +123,8 @@ impl Frame {
         }
     }
 
-    /// Whether what happened then is in the picture.
-    fn shows(&self, seconds: f64) -> bool {
-        (self.seconds.start..=self.seconds.end).contains(&seconds)
-    }
-
     /// A vertical stroke each; those of one column that touch are one.
-    fn strokes(&self, marks: impl Iterator<Item = (f64, f64, f64)>) -> String {
+    fn strokes(&self, marks: &[(f64, f64, f64)]) -> String {
         let mut path = String::new();
         let mut open: Option<(f64, f64, f64)> = None;
         let mut draw = |(x, low, high): (f64, f64, f64)| {
@@ -200,7 +132,7 @@ impl Frame {
             let high = if low - high < 1.0 { low - 1.0 } else { high };
             let _ = write!(path, "M{x:.1} {low:.1}V{high:.1}");
         };
-        for (seconds, start, end) in marks {
+        for &(seconds, start, end) in marks {
             let x = (self.x(seconds) * 4.0).round() / 4.0;
             let (low, high) = (self.y(start), self.y(end));
             open = match open {
@@ -222,19 +154,10 @@ impl Frame {
     }
 
     /// A line that stays until the next mark; one corner a column.
-    fn steps(&self, marks: impl Iterator<Item = (f64, f64)>) -> String {
+    fn steps(&self, marks: &[(f64, f64)]) -> String {
         let mut path = String::new();
         let mut last: Option<(f64, f64)> = None;
-        // Of what is before the picture the last is where the line comes from.
-        let mut marks = marks.peekable();
-        let outside = |at: Option<&(f64, f64)>| at.is_some_and(|at| at.0 < self.seconds.start);
-        while let Some((seconds, place)) = marks.next() {
-            if seconds > self.seconds.end {
-                break;
-            }
-            if outside(marks.peek()) {
-                continue;
-            }
+        for &(seconds, place) in marks {
             let (x, y) = ((self.x(seconds) * 4.0).round() / 4.0, self.y(place));
             let _ = match last {
                 None => write!(path, "M{x:.2} {y:.1}"),
@@ -250,11 +173,6 @@ impl Frame {
         }
         path
     }
-}
-
-/// Seconds since the first packet of `connection`.
-fn since_first(connection: &Connection, at: Instant) -> f64 {
-    at.nanos_since(connection.first) as f64 / 1e9
 }
 
 /// Five to ten round numbers between `low` and `high`.

@@ -4,7 +4,7 @@ use crate::series::MOST_MARKS;
 use crate::{
     Connection, Connections, Dissected, Ending, Frame, LinkType, ReadError, Segment, read,
 };
-use crate::{Recorder, Series};
+use crate::{Recorder, Series, Side};
 use bentpipe_base::Instant;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -108,6 +108,17 @@ impl Trace {
     /// The connections.
     pub fn connections(&self) -> &[Connection] {
         self.connections.all()
+    }
+
+    /// The connection and direction that carries most data, by the connection's number from 0; `None` where none carries any.
+    pub fn heaviest(&self) -> Option<(usize, Side)> {
+        let all = self.connections().iter().enumerate();
+        let directions = all.flat_map(|(index, connection)| {
+            [Side::A, Side::B].map(|side| (index, side, connection.direction(side).data_bytes))
+        });
+        let most = directions.max_by_key(|(.., bytes)| *bytes);
+        most.filter(|(.., bytes)| *bytes > 0)
+            .map(|(index, side, _)| (index, side))
     }
 
     /// Packets of any kind.

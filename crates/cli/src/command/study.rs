@@ -10,15 +10,14 @@ use crate::lateness::Lateness;
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use bentpipe_report::figure::Drawn;
 use bentpipe_report::study::StudyReport;
 use bentpipe_report::svg;
 use bentpipe_scenario::study::{Engine, Figure, FigureKind, SMALL_SHARE};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_study::{
-    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, Shard, StudyError,
-    capture_folder, cells, distribution, gaps, judge, lines, load, share_within, simulate,
-    simulate_captured, single, sizes, time_sequence,
+    Cell, Drawn, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, Shard, StudyError,
+    capture_folder, cells, gaps, judge, lines, load, share_within, simulate, simulate_captured,
+    single, sizes, time_sequence,
 };
 use clap::Subcommand;
 use progress::Bar;
@@ -451,10 +450,6 @@ fn report(
 }
 
 fn lines_of(study: &Study, figure: &Figure, samples: &Samples) -> Result<Vec<Line>, StudyError> {
-    if figure.kind == FigureKind::Sizes {
-        let sizes = sizes(study.base());
-        return Ok(sizes.iter().map(|sizes| distribution(sizes)).collect());
-    }
     match study.engine() {
         Engine::Simulator => lines(study, figure, samples, &time_sequence),
         Engine::Lab => lines(study, figure, samples, &|_: &Scenario| {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use bentpipe_report::study::Graph;
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::TimeSequence;
-use bentpipe_study::{capture_folder, first_point};
+use bentpipe_study::captured;
 use std::path::Path;
 
 /// Those of `study`, whose results are in `out`; what is not run today, by --quick for one, is left out.
@@ -21,11 +21,9 @@ fn graph<'s>(
     one: &'s TimeSequence,
     out: &Path,
 ) -> Result<Option<Graph<'s>>, Failure> {
-    let TimeSequence { link, node, .. } = one;
-    let Some(point) = first_point(study, &one.filter, &[]).map_err(blame)? else {
+    let Some(file) = captured(study, one, out).map_err(blame)? else {
         return Ok(None);
     };
-    let file = capture_folder(out, &point.scenario).join(format!("{link}-{node}.pcapng"));
     let seconds = one.part.map(|(begin, length)| {
         let begin = begin.as_secs_f64();
         begin..begin + length.as_secs_f64()

@@ -1,10 +1,15 @@
-//! A figure as it is drawn, in the page and as SVG.
+//! A figure as it is drawn, whoever draws it: lines, and the words and places of its axes.
 
+use crate::figure::Line;
 use bentpipe_outcome::{Measure, find};
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{Band, Figure, FigureKind, Scale, TableKind};
-use bentpipe_study::Line;
 use serde::Serialize;
+
+/// The colours of lines, which differ in lightness too; after the last they begin again, dashed, and then dotted.
+pub const COLOURS: [&str; 8] = [
+    "#1d4fd1", "#c8452f", "#2c8a3d", "#a0449a", "#a67c00", "#1690b8", "#7b848e", "#16202b",
+];
 
 /// Lines and what stands around them.
 #[derive(Debug, Serialize)]
