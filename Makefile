@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo advisor advisor-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri wheel python-test deb deb-check fuzz clean
+.PHONY: help setup demo advisor advisor-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri wheel python-test bench-python deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -83,6 +83,12 @@ python-test: ## that package in a fresh environment: ruff, mypy, pytest against 
 	@scripts/wheel
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/python-test $(ARGS)
+
+bench-python: ## the package beside the command: overhead, samples to polars, a Dask cluster; ARGS=shards: a million points
+	@scripts/setup python
+	@scripts/wheel
+	@scripts/cargo build --release --bin bentpipe
+	@scripts/python-bench $(ARGS)
 
 deb: ## build the Debian package into target/debian
 	@scripts/setup build

@@ -8,13 +8,20 @@ Begin with `Scenario`, `run` and `Study`.
 """
 
 from ._native import __version__
+from .control import Ack, CongestionControl, Window
 from .errors import BentpipeError, Problem, RunError, ScenarioError, StudyError, VersionError
+from .figure import Figure, Layer, Line, TimeSequence
 from .result import Measure, Result, Table, measures, run
 from .scenario import Scenario
 from .study import Study, StudyResult
 
 __all__ = [
+    "Ack",
     "BentpipeError",
+    "CongestionControl",
+    "Figure",
+    "Layer",
+    "Line",
     "Measure",
     "Problem",
     "Result",
@@ -25,7 +32,9 @@ __all__ = [
     "StudyError",
     "StudyResult",
     "Table",
+    "TimeSequence",
     "VersionError",
+    "Window",
     "__version__",
     "measures",
     "run",

@@ -1,8 +1,9 @@
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 __version__: str
+COLOURS: list[str]
 
 class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -51,7 +52,7 @@ class Outcome:
     def sequence(self) -> Table | None: ...
     def to_json(self) -> str: ...
 
-def run(scenario: Scenario, seed: int | None, trace: bool) -> Outcome: ...
+def run(scenario: Scenario, seed: int | None, trace: bool, controls: dict[str, Callable[[], object]]) -> Outcome: ...
 def measures() -> list[tuple[str, str, str]]: ...
 
 class Study:
@@ -63,6 +64,8 @@ class Study:
     def with_values(self, seeds: int | None, quick: bool) -> Study: ...
     @property
     def name(self) -> str: ...
+    @property
+    def engine(self) -> str: ...
     @property
     def axes(self) -> list[tuple[str, int]]: ...
     @property
@@ -76,7 +79,11 @@ class Study:
         fresh: bool,
         shard: str | None,
         progress: Callable[[int, int, int], object],
-    ) -> tuple[int, Table]: ...
+    ) -> Found: ...
+    def read(self, out: str | os.PathLike[str]) -> Found: ...
+    def cells(self, found: Found) -> Table: ...
+    def figures(self, found: Found) -> list[dict[str, Any]]: ...
+    def graphs(self, out: str | os.PathLike[str]) -> list[dict[str, Any]]: ...
     def open(self, out: str | os.PathLike[str], fresh: bool) -> Session: ...
     def points(self, out: str | os.PathLike[str]) -> Table: ...
 
@@ -84,5 +91,86 @@ class Session:
     def unfinished(self) -> list[int]: ...
     def progress(self) -> tuple[int, int, int]: ...
     def add(self, lines: bytes) -> None: ...
-    def finish(self, study: Study) -> tuple[int, Table]: ...
+    def finish(self) -> Found: ...
     def close(self) -> None: ...
+
+class Found:
+    @property
+    def resumed(self) -> int: ...
+
+class Window:
+    """The sender's window, as a control sees and edits it. It holds during one call: keep numbers, not the window."""
+
+    @property
+    def cwnd(self) -> int:
+        """Congestion window, in segments, at least 1. May be set."""
+    @cwnd.setter
+    def cwnd(self, segments: int) -> None: ...
+    @property
+    def ssthresh(self) -> int | None:
+        """Slow-start threshold, in segments; None: none yet. May be set."""
+    @ssthresh.setter
+    def ssthresh(self, segments: int | None) -> None: ...
+    @property
+    def pacing_mbps(self) -> float | None:
+        """Payload a second, in Mbit/s; None: as fast as the window allows. May be set."""
+    @pacing_mbps.setter
+    def pacing_mbps(self, mbps: float | None) -> None: ...
+    @property
+    def in_flight(self) -> int:
+        """Segments sent and neither acknowledged nor taken for lost."""
+    @property
+    def offered(self) -> int | None:
+        """The most full segments that the peer's receive window held; None: not told yet."""
+    @property
+    def mss_bytes(self) -> int:
+        """Payload of a full segment."""
+    @property
+    def wire_bytes(self) -> int:
+        """A full segment on the wire: payload, headers and what the link adds."""
+
+class Ack:
+    """One acknowledgement."""
+
+    @property
+    def now_s(self) -> float:
+        """When it arrived, in seconds from the run's start."""
+    @property
+    def una(self) -> int:
+        """The first byte not acknowledged after it (SND.UNA), a number of 32 bits that wraps."""
+    @property
+    def next(self) -> int:
+        """The byte to be sent next (SND.NXT), before anything is sent in answer."""
+    @property
+    def rtt_s(self) -> float | None:
+        """Sample of the round-trip time, of the last segment that it newly acknowledges, unless that one was sent again."""
+    @property
+    def srtt_s(self) -> float | None:
+        """Smoothed round-trip time."""
+    @property
+    def acked(self) -> int:
+        """Segments newly acknowledged or selectively acknowledged; one where the window is to grow per acknowledgement."""
+    @property
+    def lost(self) -> int:
+        """Segments newly found lost."""
+    @property
+    def sent(self) -> int:
+        """Segments sent since this recovery began, retransmissions included."""
+    @property
+    def phase(self) -> Literal["open", "disorder", "cwr", "recovery", "loss"]:
+        """The state of loss recovery after it."""
+    @property
+    def cwnd_limited(self) -> bool:
+        """The window was what kept the sender from sending more."""
+    @property
+    def hungry(self) -> bool:
+        """More data waits than a flow's share of the link could carry."""
+    @property
+    def delivered(self) -> int | None:
+        """Segments known to have arrived since the connection began; None to a control that does not sample deliveries."""
+    @property
+    def delivery_rate(self) -> float | None:
+        """The delivery rate, in segments a second; None where this acknowledgement gives no reliable sample."""
+    @property
+    def app_limited(self) -> bool:
+        """The application, not the network, limited the sender when the sampled segment was sent."""

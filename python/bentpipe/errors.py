@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from . import _native
+
 
 class Problem(NamedTuple):
     """One thing that is wrong with a scenario."""
@@ -70,15 +72,22 @@ class StudyError(BentpipeError):
 
 
 class VersionError(StudyError):
-    """A worker has another version of this package than who asked it; what it measured would not be ours."""
+    """A worker, or whoever pickled something, has another version of this package: what it measures or means would not be ours."""
 
-    def __init__(self, here: str, there: str) -> None:
-        super().__init__(here, there)
+    def __init__(self, here: str, there: str, what: str = "a worker") -> None:
+        super().__init__(here, there, what)
         self.here = here
         self.there = there
+        self.what = what
 
     def __str__(self) -> str:
         return (
-            f"a worker has bentpipe {self.there}, and here is {self.here}: install the same version on both, "
+            f"{self.what} is of bentpipe {self.there}, and here is {self.here}: install the same version on both, "
             "then run again (what is finished is kept)"
         )
+
+
+def same_version(there: str, what: str) -> None:
+    """Raises `VersionError` where `what` comes from another version of this package."""
+    if there != _native.__version__:
+        raise VersionError(_native.__version__, there, what)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from . import _native
+from .control import Controls
 from .errors import RunError
 from .scenario import Scenario
 
@@ -213,14 +215,29 @@ def _traced(table: _native.Table | None) -> Table:
     return Table(table)
 
 
-def run(scenario: Scenario, *, seed: int | None = None, trace: bool = False) -> Result:
+def run(scenario: Scenario, *, seed: int | None = None, trace: bool = False, control: Controls | None = None) -> Result:
     """Run a scenario in the simulator, in virtual time: the same scenario and seed give the same result, bit for bit.
 
     `seed`: in place of the scenario's, from 0 on. `trace`: keep samples and time-sequence, which takes longer.
+    `control`: a congestion control of one's own in place of the scenario's, a class derived from `CongestionControl`, or anything
+    that makes one: for the sources of all flows, or `{name: class}` for those of some.
     The interpreter is free meanwhile, so threads run side by side; Ctrl-C stops the run.
 
-    Raises `RunError` for what the simulator cannot run.
+    Raises `RunError` for what the simulator cannot run; what a control raises, as it is.
     """
     if not isinstance(scenario, Scenario):
         raise TypeError(f"run takes a Scenario, not a {type(scenario).__name__}: Scenario.load(path) reads one")
-    return Result(_native.run(scenario._own, seed, trace))
+    return Result(_native.run(scenario._own, seed, trace, _makers(scenario, control)))
+
+
+def _makers(scenario: Scenario, control: Controls | None) -> dict[str, Callable[[], object]]:
+    """What makes the control of each flow that has one."""
+    if control is None:
+        return {}
+    makers: dict[str, Callable[[], object]] = (
+        dict(control) if isinstance(control, Mapping) else dict.fromkeys(scenario.flows, control)
+    )
+    for flow, maker in makers.items():
+        if not callable(maker):
+            raise TypeError(f"the control of {flow!r} is a {type(maker).__name__}: give a class, or what makes an object of one")
+    return makers

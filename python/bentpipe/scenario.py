@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _native
+from .errors import same_version
 
 
 class Scenario:
     """One experiment: hosts, links, gateways, flows. It does not change; `set` makes another.
 
     What a scenario may say is in docs/scenario.md. Quantities are texts with their unit (`"10Mbit/s"`, `"300ms"`, `"2MB"`).
-    Scenarios may be pickled, also to other machines: a profile of cross traffic travels with them.
+    Scenarios may be pickled, also to other machines: a profile of cross traffic travels with them. Another version of this package
+    refuses them by `VersionError`.
     """
 
     __slots__ = ("_own",)
@@ -96,8 +98,9 @@ class Scenario:
         return f"<Scenario {self.name!r}, flows {', '.join(self.flows)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restored, self._own.state())
+        return (_restored, (_native.__version__, *self._own.state()))
 
 
-def _restored(file: str, text: str, settings: list[tuple[str, str]], profile: str | None) -> Scenario:
+def _restored(version: str, file: str, text: str, settings: list[tuple[str, str]], profile: str | None) -> Scenario:
+    same_version(version, f"the pickled scenario `{file}`")
     return Scenario(_native.Scenario.restore(file, text, settings, profile))

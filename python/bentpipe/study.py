@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _native
-from .errors import BentpipeError, ScenarioError, StudyError, VersionError
+from .errors import BentpipeError, ScenarioError, StudyError, VersionError, same_version
+from .figure import Figure, TimeSequence
 from .result import Table
 
 if TYPE_CHECKING:
@@ -113,39 +114,66 @@ class Study:
         points = len(study)
         if points > study.most_points and not many:
             raise StudyError(f"the study has {points} points, more than a million: give fewer values or seeds, or many=True")
-        folder = Path(out) if out is not None else Path("results") / study.name
+        folder = _folder(study, out)
         if shard is not None:
             if executor is not None:
                 raise ValueError("a shard runs on threads: leave out the executor, or the shard")
             folder = Path(f"{folder}-shards") / shard.replace("/", "-of-")
         with _shown(progress, self.name) as tell:
             if executor is None:
-                resumed, cells = study.run(folder, threads or os.cpu_count() or 1, fresh, shard, tell)
+                found = study.run(folder, threads or os.cpu_count() or 1, fresh, shard, tell)
             else:
-                resumed, cells = _spread(study, executor, folder, fresh, workers, task_seconds, tell)
-        return StudyResult(study, folder, resumed, Table(cells))
+                found = _spread(study, executor, folder, fresh, workers, task_seconds, tell)
+        return StudyResult(study, folder, found)
+
+    def results(self, out: str | os.PathLike[str] | None = None, *, seeds: int | None = None, quick: bool = False) -> StudyResult:
+        """The results of an earlier run in `out`, by default where `bentpipe study run` keeps them: also of a study of the lab,
+        which only the command runs. `seeds`, `quick`: those of that run.
+
+        Raises `StudyError` where there are none, points are missing, or they are of another study or version.
+        """
+        study = self._own if seeds is None and not quick else self._own.with_values(seeds, quick)
+        folder = _folder(study, out)
+        return StudyResult(study, folder, study.read(folder))
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{axis} of {values}" for axis, values in self.axes.items())
         return f"<Study {self.name!r}: {len(self)} points ({axes})>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restored, self._own.state())
+        return (_restored, (_native.__version__, *self._own.state()))
 
 
 class StudyResult:
     """What a study found."""
 
-    def __init__(self, study: _native.Study, folder: Path, resumed: int, cells: Table) -> None:
+    def __init__(self, study: _native.Study, folder: Path, found: _native.Found) -> None:
         self._study = study
+        self._found = found
         self.folder = folder
         """The results folder: `manifest.json`, `points.jsonl`."""
-        self.resumed = resumed
+        self.resumed = found.resumed
         """How many points an earlier run had finished."""
-        self.cells = cells
+
+    @cached_property
+    def cells(self) -> Table:
         """The cells of the study's tables, a row each: `table`, `row`, `column`; `mean` over the seeds, `half` the width of its 95%
         confidence interval, `min`, `max`, `n` runs with the measure of `runs`; the `paper`'s value, the `reference`'s, and whether
         ours `agrees` with it."""
+        return Table(self._study.cells(self._found))
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """The study's figures, as its report has them; `bentpipe.plot` draws them. Those of single runs run these again, now."""
+        return [Figure.of(figure) for figure in self._study.figures(self._found)]
+
+    @cached_property
+    def time_sequences(self) -> list[TimeSequence]:
+        """The time-sequence graphs of the study's captures, as its report has them.
+
+        Raises `StudyError` where a capture is not there.
+        """
+        return [TimeSequence.of(graph) for graph in self._study.graphs(self.folder)]
 
     def points(self) -> Table:
         """A row a point, in the study's order: its label on each axis, then each measure that any of them has."""
@@ -163,7 +191,15 @@ class StudyResult:
         return f"<StudyResult of {self._study.name!r}: {len(self._study)} points in {self.folder}>"
 
 
-def _restored(file: str, text: str, profiles: list[tuple[str, str]], seeds: int | None, quick: bool, name: str) -> Study:
+def _folder(study: _native.Study, out: str | os.PathLike[str] | None) -> Path:
+    """Where the command keeps the results too."""
+    return Path(out) if out is not None else Path("results") / f"{study.name}{'-lab' if study.engine == 'lab' else ''}"
+
+
+def _restored(
+    version: str, file: str, text: str, profiles: list[tuple[str, str]], seeds: int | None, quick: bool, name: str
+) -> Study:
+    same_version(version, f"the pickled study `{name}`")
     return Study(_native.Study.restore(file, text, profiles, seeds, quick, name))
 
 
@@ -190,7 +226,7 @@ def _spread(
     workers: int | None,
     task_seconds: float,
     tell: Progress,
-) -> tuple[int, _native.Table]:
+) -> _native.Found:
     """Have `executor` measure the points in tasks, and take what comes into the folder as it comes."""
     executor, known = _opened(executor)
     workers = workers or known
@@ -226,7 +262,7 @@ def _spread(
             each = took / len(numbers) if each == 0.0 else 0.7 * each + 0.3 * took / len(numbers)
             session.add(lines)
             tell(*session.progress())
-        return session.finish(study)
+        return session.finish()
     finally:
         for future in running:
             future.cancel()

@@ -53,6 +53,11 @@ pub(crate) fn of_run(py: Python<'_>, why: String) -> PyErr {
     exception(py, "RunError", why)
 }
 
+/// `StudyError`: what a study's results lack.
+pub(crate) fn of_words(py: Python<'_>, why: String) -> PyErr {
+    exception(py, "StudyError", why)
+}
+
 /// `ScenarioError` or `StudyError`.
 pub(crate) fn of_study(py: Python<'_>, error: StudyError) -> PyErr {
     match error {

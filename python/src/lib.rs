@@ -6,7 +6,9 @@
 //! Begin with [`scenario`], then [`run`].
 
 mod columns;
+mod control;
 mod errors;
+mod figures;
 mod interruptible;
 mod run;
 mod scenario;
@@ -19,10 +21,14 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("COLOURS", bentpipe_study::COLOURS)?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<run::Outcome>()?;
     module.add_class::<study::Study>()?;
     module.add_class::<study::Session>()?;
+    module.add_class::<study::Found>()?;
+    module.add_class::<control::Window>()?;
+    module.add_class::<control::PyAck>()?;
     module.add_class::<table::Table>()?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
     module.add_function(wrap_pyfunction!(run::measures, module)?)

@@ -1,14 +1,18 @@
 //! Studies: points measured by threads here, or in pieces wherever Python takes them.
 
 use crate::errors;
+use crate::figures::{Figure, Graph};
 use crate::interruptible::interruptible;
 use crate::table::{Builder, Table};
 use bentpipe_base::read_text;
-use bentpipe_scenario::study::Engine;
+use bentpipe_scenario::Scenario;
+use bentpipe_scenario::study::{Engine, TimeSequence};
 use bentpipe_study::{
-    Cell, Loaded, MOST_POINTS, Options, Progress, ReferenceValues, Results, Row, Shard, StudyError,
-    cells, simulate, single,
+    Cell, Drawn, Loaded, MOST_POINTS, Options, Progress, ReferenceValues, Results, Row, Shard,
+    StudyError, capture_folder, captured, cells, lines, simulate, simulate_captured, single,
+    time_sequence,
 };
+use bentpipe_trace::{Limits, Recorder, Trace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -44,7 +48,7 @@ struct Measured {
 }
 
 impl Study {
-    fn choose(mut self, py: Python<'_>) -> PyResult<Self> {
+    fn choose(mut self) -> PyResult<Self> {
         if self.quick {
             self.study.set_quick();
         }
@@ -57,14 +61,31 @@ impl Study {
             );
             return Err(PyValueError::new_err(why));
         }
-        if self.study.engine() != Engine::Simulator {
-            let why = format!(
-                "`{}` runs in the lab: run it by `bentpipe study run`",
-                self.file
-            );
-            return Err(errors::of_run(py, why));
-        }
         Ok(self)
+    }
+
+    /// Refuses a study that only the command runs, which needs namespaces and privileges.
+    fn must_be_simulated(&self, py: Python<'_>) -> PyResult<()> {
+        if self.study.engine() == Engine::Simulator {
+            return Ok(());
+        }
+        let why = format!(
+            "`{}` runs in the lab: run it by `bentpipe study run`, and read its results by Study.results(out)",
+            self.file
+        );
+        Err(errors::of_run(py, why))
+    }
+
+    /// Refuses a study of captures, which would stay on the machine of a worker.
+    fn must_be_local(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.study.is_captured() {
+            return Ok(());
+        }
+        let why = format!(
+            "`{}` says `capture = true`, and captures stay where they are made: leave out the executor",
+            self.file
+        );
+        Err(errors::of_run(py, why))
     }
 
     /// Measures point number `index`.
@@ -130,7 +151,7 @@ impl Study {
             study,
             beside,
         };
-        own.choose(py)
+        own.choose()
     }
 
     /// What `state` brought; tables have no papers' values then.
@@ -161,7 +182,7 @@ impl Study {
             study,
             beside: ReferenceValues::default(),
         };
-        own.choose(py)
+        own.choose()
     }
 
     /// All that it is made of.
@@ -177,7 +198,7 @@ impl Study {
     }
 
     /// The same with seeds 1 to `seeds`, or the `quick` values.
-    fn with_values(&self, py: Python<'_>, seeds: Option<u64>, quick: bool) -> PyResult<Self> {
+    fn with_values(&self, seeds: Option<u64>, quick: bool) -> PyResult<Self> {
         if seeds == Some(0) {
             return Err(PyValueError::new_err("`seeds` is 0: give at least 1"));
         }
@@ -191,12 +212,18 @@ impl Study {
             study: self.study.clone(),
             beside: self.beside.clone(),
         };
-        own.choose(py)
+        own.choose()
     }
 
     #[getter]
     fn name(&self) -> &str {
         &self.name
+    }
+
+    /// `simulator` or `lab`.
+    #[getter]
+    fn engine(&self) -> &'static str {
+        self.study.engine().name()
     }
 
     #[getter]
@@ -234,8 +261,7 @@ impl Study {
         interruptible(py, work, |_| Ok(()))?.map_err(|error| errors::of_study(py, error))
     }
 
-    /// Runs all points on `threads` threads into `out`; `progress` is told how many are done, failed, and to be done. Returns how
-    /// many an earlier run had finished, and the cells of the tables.
+    /// Runs all points on `threads` threads into `out`; `progress` is told how many are done, failed, and to be done.
     #[pyo3(signature = (out, threads, fresh, shard, progress))]
     fn run(
         &self,
@@ -245,7 +271,8 @@ impl Study {
         fresh: bool,
         shard: Option<&str>,
         progress: &Bound<'_, PyAny>,
-    ) -> PyResult<(u64, Table)> {
+    ) -> PyResult<Found> {
+        self.must_be_simulated(py)?;
         let shard = shard.map(str::parse::<Shard>).transpose();
         let shard = shard.map_err(|error| PyValueError::new_err(error.to_string()))?;
         let single = single(&self.study);
@@ -262,9 +289,14 @@ impl Study {
                 cancel,
                 progress: &note,
             };
-            bentpipe_study::run(&self.study, &options, &|scenario| {
-                simulate(scenario, &single)
-            })
+            let measure = |scenario: &Scenario| {
+                if self.study.is_captured() {
+                    simulate_captured(scenario, &single, &capture_folder(&out, scenario))
+                } else {
+                    simulate(scenario, &single)
+                }
+            };
+            bentpipe_study::run(&self.study, &options, &measure)
         };
         let tell = || {
             let told = latest.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -277,25 +309,75 @@ impl Study {
         let results = interruptible(py, work, |_| tell())?;
         tell()?;
         let results = results.map_err(|error| errors::of_study(py, error))?;
-        Ok((results.resumed, self.table(py, &results)))
+        Ok(Found(results))
     }
 
     /// Opens `out` for points that others measure.
     fn open(&self, py: Python<'_>, out: PathBuf, fresh: bool) -> PyResult<Session> {
+        self.must_be_simulated(py)?;
+        self.must_be_local(py)?;
         let work = |cancel: &AtomicBool| {
-            let options = Options {
-                out: &out,
-                shard: None,
-                threads: std::thread::available_parallelism().map_or(1, usize::from),
-                fresh,
-                cancel,
-                progress: &|_| {},
-            };
-            bentpipe_study::Session::open(&self.study, &options)
+            bentpipe_study::Session::open(&self.study, &taken(&out, fresh, cancel))
         };
         let session = interruptible(py, work, |_| Ok(()))?;
         let session = session.map_err(|error| errors::of_study(py, error))?;
         Ok(Session(Mutex::new(Some(session))))
+    }
+
+    /// What is in `out`, once all is finished, whichever engine ran it.
+    fn read(&self, py: Python<'_>, out: PathBuf) -> PyResult<Found> {
+        let work =
+            |cancel: &AtomicBool| bentpipe_study::read(&self.study, &taken(&out, false, cancel));
+        let results = interruptible(py, work, |_| Ok(()))?;
+        let results = results.map_err(|error| errors::of_study(py, error))?;
+        Ok(Found(results))
+    }
+
+    /// The cells of the tables.
+    fn cells(&self, py: Python<'_>, found: &Bound<'_, Found>) -> Table {
+        let samples = &found.get().0.samples;
+        py.detach(|| cell_table(&cells(&self.study, samples, &self.beside)))
+    }
+
+    /// The figures. Those of single runs run these again.
+    fn figures(&self, py: Python<'_>, found: &Bound<'_, Found>) -> PyResult<Vec<Figure>> {
+        let samples = &found.get().0.samples;
+        let work = |cancel: &AtomicBool| {
+            let course = |scenario: &Scenario| match cancel.load(Ordering::Relaxed) {
+                false if self.study.engine() == Engine::Simulator => time_sequence(scenario),
+                false => Err("the lab keeps no course of single runs for figures".to_owned()),
+                true => Err("it was stopped".to_owned()),
+            };
+            let all = self.study.figures().iter();
+            let drawn = all.map(|figure| {
+                let lines = lines(&self.study, figure, samples, &course)?;
+                Ok(Drawn::new(&self.study, figure, &lines).into())
+            });
+            drawn.collect::<Result<Vec<Figure>, StudyError>>()
+        };
+        interruptible(py, work, |_| Ok(()))?.map_err(|error| errors::of_study(py, error))
+    }
+
+    /// The time-sequence graphs of what was captured in `out`.
+    fn graphs(&self, py: Python<'_>, out: PathBuf) -> PyResult<Vec<Graph>> {
+        let all = self.study.time_sequences().iter();
+        let graphs = all.filter_map(|one| {
+            let file = match captured(&self.study, one, &out) {
+                Ok(file) => file?,
+                Err(error) => return Some(Err(errors::of_study(py, error))),
+            };
+            let graph = py.detach(|| graph(&file, one));
+            let why = |why| {
+                let file = file.display();
+                let why = format!(
+                    "time sequence `{}` cannot be drawn of `{file}`: {why}",
+                    one.name
+                );
+                errors::of_words(py, why)
+            };
+            Some(graph.map_err(why))
+        });
+        graphs.collect()
     }
 
     /// A row each of the points in `out`, once all are finished.
@@ -325,10 +407,6 @@ impl Study {
         }
         table.build()
     }
-
-    fn table(&self, py: Python<'_>, results: &Results) -> Table {
-        py.detach(|| cell_table(&cells(&self.study, &results.samples, &self.beside)))
-    }
 }
 
 fn cell_table(cells: &[Cell]) -> Table {
@@ -348,6 +426,51 @@ fn cell_table(cells: &[Cell]) -> Table {
     table.real("reference", |cell| cell.reference);
     table.truth("agrees", |cell| cell.agrees);
     table.build()
+}
+
+/// How all points in `out` are taken in, on all processors.
+fn taken<'a>(out: &'a Path, fresh: bool, cancel: &'a AtomicBool) -> Options<'a> {
+    Options {
+        out,
+        shard: None,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        fresh,
+        cancel,
+        progress: &|_| {},
+    }
+}
+
+/// The graph `one` of the capture `file`.
+fn graph(file: &Path, one: &TimeSequence) -> Result<Graph, String> {
+    let mut trace = Trace::new(Limits::default());
+    trace.record(Recorder::new(&[]));
+    let opened = File::open(file).map_err(|error| error.to_string())?;
+    trace.take(opened).map_err(|error| error.to_string())?;
+    trace.finish();
+    let heaviest = trace.heaviest();
+    let (index, side) = heaviest.ok_or("no connection in it carries data")?;
+    let series = trace.series(index);
+    let series = series.ok_or("it has too many segments before this connection")?;
+    let seconds = one.part.map(|(begin, length)| {
+        let begin = begin.as_secs_f64();
+        begin..begin + length.as_secs_f64()
+    });
+    let connection = &trace.connections()[index];
+    let graph = bentpipe_trace::TimeSequence::new(connection, series.stream(side), side, seconds);
+    Ok(Graph::new(&one.name, &one.title, graph))
+}
+
+/// What a study found.
+#[pyclass(frozen, module = "bentpipe._native")]
+pub(crate) struct Found(Results);
+
+#[pymethods]
+impl Found {
+    /// How many points an earlier run had finished.
+    #[getter]
+    fn resumed(&self) -> u64 {
+        self.0.resumed
+    }
 }
 
 /// An open results folder.
@@ -406,13 +529,13 @@ impl Session {
     }
 
     /// Puts the folder in order and closes it; returns as `Study.run`.
-    fn finish(&self, py: Python<'_>, study: &Bound<'_, Study>) -> PyResult<(u64, Table)> {
+    fn finish(&self, py: Python<'_>) -> PyResult<Found> {
         let session = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let closed = || PyValueError::new_err("the results folder is closed");
         let session = session.ok_or_else(closed)?;
         let results = py.detach(|| session.finish());
         let results = results.map_err(|error| errors::of_study(py, error))?;
-        Ok((results.resumed, study.get().table(py, &results)))
+        Ok(Found(results))
     }
 
     /// Closes the folder; what was taken is kept.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -101,15 +103,101 @@ def test_a_lost_task_is_sent_again(study_file: Path, tmp_path: Path, whole: dict
         study.run(Lossy(3), out=tmp_path / "lost", workers=2)
 
 
-def test_a_worker_with_another_version_is_refused(study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Other(Lossy):
-        def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
-            return super().submit(fn, "0.0.1", *args[1:])
+def be_of_another_version() -> None:
+    """What a worker that has another version installed says of itself."""
+    bentpipe._native.__version__ = "0.0.1"
 
-    with pytest.raises(bentpipe.VersionError) as caught:
-        bentpipe.Study.load(study_file).run(Other(0), out=tmp_path / "out")
-    assert bentpipe.__version__ in str(caught.value) and "0.0.1" in str(caught.value)
+
+def test_a_worker_with_another_version_is_refused(study_file: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    study, out = bentpipe.Study.load(study_file), tmp_path / "out"
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=be_of_another_version) as executor:
+        with pytest.raises(bentpipe.VersionError) as caught:
+            study.run(executor, out=out)
+    assert (caught.value.here, caught.value.there) == (bentpipe.__version__, "0.0.1")
+    assert str(caught.value).startswith(f"a worker is of bentpipe 0.0.1, and here is {bentpipe.__version__}: install the same")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert (out / "points.jsonl").read_bytes() == b"", "nothing of it is taken"
+    study.run(out=out)
+    assert content(out) == whole
+
+
+def test_what_another_version_pickled_is_refused(study_file: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    things = (bentpipe.Study.load(study_file), bentpipe.Scenario.parse(text))
+    with monkeypatch.context() as other:
+        other.setattr(bentpipe._native, "__version__", "0.0.1")
+        pickled = [pickle.dumps(thing) for thing in things]
+    for one, what in zip(pickled, ("the pickled study `", "the pickled scenario `<text>` is of bentpipe 0.0.1"), strict=True):
+        with pytest.raises(bentpipe.VersionError, match=f"{what}.*and here is {bentpipe.__version__}"):
+            pickle.loads(one)
+
+
+def test_a_folder_of_another_version_is_left_alone(study_file: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = tmp_path / "whole"
+    manifest = folder / "manifest.json"
+    there = manifest.read_text().replace(f'"bentpipe": "{bentpipe.__version__}"', '"bentpipe": "0.0.1"')
+    manifest.write_text(there)
+    study = bentpipe.Study.load(study_file)
+    for executor in (None, Lossy(0)):
+        with pytest.raises(bentpipe.StudyError, match=f"12 points of bentpipe 0.0.1, this is {bentpipe.__version__}"):
+            study.run(executor, out=folder)
+    with pytest.raises(bentpipe.StudyError, match=r"bentpipe 0\.0\.1"):
+        study.results(folder)
+    assert manifest.read_text() == there and (folder / "points.jsonl").read_bytes() == whole["points.jsonl"]
+    study.run(out=folder, fresh=True)
+    assert content(folder) == whole
+
+
+FULL = """
+import sys, bentpipe
+from concurrent.futures import ThreadPoolExecutor
+study, out = bentpipe.Study.load(sys.argv[1]), sys.argv[2]
+for executor in (None, ThreadPoolExecutor(2)):
+    try:
+        study.run(executor, out=out, seeds=2000)
+    except bentpipe.StudyError as error:
+        print(error)
+print(len(open(out + "/points.jsonl").read().splitlines()))
+"""
+
+
+def test_a_full_disk_keeps_what_is_finished(study_file: Path, tmp_path: Path) -> None:
+    """The disk is a file system in memory of 64 KiB, in a namespace of the test's own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run([*unshare, *mount], capture_output=True, check=False).returncode != 0:
+        pytest.skip("neither root nor a user namespace that mounts: run it as root")
+    program = shlex.join([sys.executable, "-c", FULL, str(study_file), str(disk / "out")])
+    keep = shlex.join(["cp", "-r", str(disk / "out"), str(tmp_path / "kept")])
+    shell = [*unshare, "sh", "-c", f"{shlex.join(mount)} && {program} && {keep}"]
+    said = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=300)
+    assert said.returncode == 0, said.stderr
+    first, again, kept = said.stdout.splitlines()
+    for error in (first, again):
+        assert "cannot write" in error and "No space left on device" in error and "points are kept; make room" in error
+    # Whole lines alone; with room the same call goes on from there.
+    assert int(kept) > 20
+    result = bentpipe.Study.load(study_file).run(out=tmp_path / "kept", seeds=20)
+    assert len(result.points()) == 80
+    whole = bentpipe.Study.load(study_file).run(out=tmp_path / "twenty", seeds=20)
+    assert result.cells.to_dict() == whole.cells.to_dict()
+
+
+def test_a_fork_while_a_study_runs_is_on_its_own(study_file: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """Threads of the parent measure points as it forks: the child has none of them, and runs all the same."""
+    study = bentpipe.Study.load(study_file)
+    codes: list[int | None] = []
+
+    def fork(done: int, failed: int, total: int) -> None:
+        if done > 10 and not codes:
+            child = get_context("fork").Process(target=study.run, kwargs={"out": tmp_path / "child"})
+            child.start()
+            child.join(60)
+            codes.append(child.exitcode)
+
+    study.run(out=tmp_path / "parent", seeds=300, threads=2, progress=fork)
+    assert codes == [0] and content(tmp_path / "child") == whole
 
 
 def test_a_point_that_fails_names_itself_and_the_rest_is_done(tmp_path: Path, study_file: Path) -> None:
