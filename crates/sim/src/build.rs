@@ -477,7 +477,7 @@ mod tests {
             links.concat()
         );
         let scenario = Scenario::parse("test.toml", &text).unwrap_or_else(|all| panic!("{all}"));
-        let engine = engine(&scenario, &Options::default(), ()).expect("it can run");
+        let engine = engine(&scenario, &Options::default(), (), &|_| None).expect("it can run");
         let links = engine.network.links.iter().enumerate();
         links
             .filter_map(|(link, it)| Some((link, it.fed_by?)))

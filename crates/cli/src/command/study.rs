@@ -502,6 +502,8 @@ fn blame(error: StudyError) -> Failure {
         | StudyError::Foreign { .. }
         | StudyError::ForeignShard { .. }
         | StudyError::NoShard(_)
+        | StudyError::NoResults(_)
+        | StudyError::Unfinished { .. }
         | StudyError::ReadShard { .. } => Failure::Usage(error.into()),
     }
 }
