@@ -4,7 +4,7 @@ use crate::handle::CarrierHandle;
 use crate::memory::Memory;
 use crate::outgoing::Outgoing;
 use crate::packet::{self, Carried, Held};
-use bentpipe_base::{Bytes, Instant, Machine};
+use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_gateway_config::{Config, Leg};
 use bentpipe_interception::{AdmissionSwitch, CarrierPlace, Marks};
 use bentpipe_os::netlink::{Family, Mark, Netlink, NetlinkError, TurnedBack};
@@ -14,11 +14,11 @@ use bentpipe_pep::split::{self, Counters as Tally, LegError, Resets, Split};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::nfqueue::{Queues, Verdict};
-use bentpipe_sockets::raw_ip::{RawIp, Way};
+use bentpipe_sockets::raw_ip::{self, RawIp, Way};
 use bentpipe_sockets::{timer, udp};
 use bentpipe_tcp as tcp;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -95,6 +95,8 @@ pub struct Carrier {
     waiting: usize,
     /// What has gathered to leave.
     outgoing: Outgoing,
+    /// Packets towards space that were longer than their interface takes, one of each connection: ends, number, and length.
+    too_long: Vec<((SocketAddr, SocketAddr), Seq, Bytes)>,
     switch: Arc<AdmissionSwitch>,
     /// When the switch is to be held again.
     hold_again: Instant,
@@ -169,6 +171,7 @@ impl Carrier {
             passing: None,
             waiting: 0,
             outgoing: Outgoing::default(),
+            too_long: Vec::new(),
             switch,
             hold_again: Instant::ZERO,
             memory: Memory::default(),
@@ -295,8 +298,22 @@ impl Carrier {
         Ok(())
     }
 
-    /// Sends what the proxy has to send, and lets those of the packets that wait go on that it lets pass.
+    /// Sends what the proxy has to send, and lets those of the packets that wait go on that it lets pass. What was longer than its
+    /// interface takes, which may be another than before, or have another MTU, is cut anew.
     fn send(&mut self, proxy: &mut Split<Carried>, now: Instant) {
+        self.send_made(proxy, now);
+        let too_long = std::mem::take(&mut self.too_long);
+        for (ends, seq, length) in &too_long {
+            if let Some(mtu) = packet::path_mtu(ends.1, *length) {
+                proxy.lower_path_mtu(*ends, *seq, mtu, now);
+            }
+        }
+        if !too_long.is_empty() {
+            self.send_made(proxy, now);
+        }
+    }
+
+    fn send_made(&mut self, proxy: &mut Split<Carried>, now: Instant) {
         let mut before = 0;
         while let Some((to, carried)) = proxy.transmit(now) {
             if let Some(held) = carried.waits {
@@ -333,9 +350,17 @@ impl Carrier {
             &self.ways[place],
             &self.counters.carrier_unsent,
         );
-        self.outgoing.send(sender, way, |error| {
+        let too_long = &mut self.too_long;
+        self.outgoing.send(sender, way, |packet, error| {
             // Lost as on the link: it is sent again.
             unsent.one();
+            if SIDES[place] == Side::Space
+                && raw_ip::is_too_long(&error)
+                && let Some((ends, seq)) = packet::ends_and_number(packet)
+                && !too_long.iter().any(|(other, ..)| *other == ends)
+            {
+                too_long.push((ends, seq, Bytes(packet.len() as u64)));
+            }
             tracing::debug!(%error, place, "a packet of the carrier did not leave");
         });
     }

@@ -31,8 +31,13 @@ impl Outgoing {
         self.bytes.len() >= MOST
     }
 
-    /// Sends all; `refused` hears of those that do not leave.
-    pub(crate) fn send(&mut self, sender: &RawIp, way: &Way, refused: impl FnMut(io::Error)) {
+    /// Sends all; `refused` hears of those that do not leave, and why.
+    pub(crate) fn send(
+        &mut self,
+        sender: &RawIp,
+        way: &Way,
+        refused: impl FnMut(&[u8], io::Error),
+    ) {
         let mut begin = 0;
         let packets: Vec<_> = { self.ends.iter() }
             .map(|end| &self.bytes[std::mem::replace(&mut begin, *end)..*end])

@@ -3,6 +3,7 @@
 use bentpipe_base::{Bytes, Seq};
 use bentpipe_pep::{BuildPacket, Packet, SegmentView, host_of};
 use bentpipe_sockets::nfqueue::Waiting;
+use bentpipe_sockets::udp;
 use bentpipe_wire::{
     self as wire, Checksums, Ecn, Flags, IcmpError, IcmpKind, Ipv6, Payload, Segment, Transport,
     told_path_mtu,
@@ -79,6 +80,21 @@ pub(crate) fn too_long(packet: &wire::Packet) -> Option<((SocketAddr, SocketAddr
     };
     let mtu = told_path_mtu(error.destination.ip(), next_hop, error.length)?;
     Some(((error.source, error.destination), error.seq, mtu))
+}
+
+/// A packet of ours, made of `bytes`, that is longer than its interface takes: its ends and its number.
+pub(crate) fn ends_and_number(bytes: &[u8]) -> Option<((SocketAddr, SocketAddr), Seq)> {
+    let packet = wire::Packet::parse(bytes, Checksums::Ignore).ok()?;
+    let (view, segment) = (packet.view()?, packet.segment()?);
+    Some(((view.source, view.destination), segment.seq))
+}
+
+/// What the path to `remote` takes, whose first hop does not take `length` bytes.
+pub(crate) fn path_mtu(remote: SocketAddr, length: Bytes) -> Option<u16> {
+    let known = udp::path_mtu(remote).map_or(Bytes(0), |mtu| Bytes(mtu.into()));
+    // By the table that the question is answered from, the packet goes another way.
+    let next_hop = if known < length { known } else { Bytes(0) };
+    told_path_mtu(remote.ip(), next_hop, length)
 }
 
 impl Packet for Carried {

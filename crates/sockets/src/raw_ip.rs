@@ -108,12 +108,17 @@ impl RawIp {
         }
     }
 
-    /// Sends `packets` one after the other, many by one system call (sendmmsg(2)); `refused` hears of each that did not leave, as
-    /// [`RawIp::send`] fails.
-    pub fn send_all(&self, mut packets: &[&[u8]], way: &Way, mut refused: impl FnMut(io::Error)) {
+    /// Sends `packets` one after the other, many by one system call (sendmmsg(2)); `refused` hears of each that did not leave, and why,
+    /// as [`RawIp::send`] fails.
+    pub fn send_all(
+        &self,
+        mut packets: &[&[u8]],
+        way: &Way,
+        mut refused: impl FnMut(&[u8], io::Error),
+    ) {
         while let Some((first, rest)) = packets.split_first() {
             let Ok((socket, _)) = self.next_hop(first, way) else {
-                refused(io::ErrorKind::InvalidInput.into());
+                refused(first, io::ErrorKind::InvalidInput.into());
                 packets = rest;
                 continue;
             };
@@ -128,7 +133,7 @@ impl RawIp {
                 .and_then(|()| send_many(&socket.socket, packets, &names));
             let done = sent.unwrap_or_else(|error| {
                 // That of the first.
-                refused(error);
+                refused(first, error);
                 1
             });
             packets = &packets[done..];
@@ -166,6 +171,11 @@ impl RawIp {
             _ => Err(invalid()),
         }
     }
+}
+
+/// Whether `error` says that the interface takes no packet so long.
+pub fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
 fn refusal(errno: Errno) -> io::Error {

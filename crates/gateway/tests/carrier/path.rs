@@ -93,3 +93,23 @@ fn a_narrow_hop_is_learnt() {
         assert!(counters.carrier_sent_again > 0, "{counters:?}");
     }
 }
+
+/// The satellite interfaces of both gateways get a smaller MTU while the connection stands. The kernel refuses what is longer.
+#[test]
+fn an_interface_that_takes_less_than_before_is_heeded() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        let pair = Pair::new();
+        let gateways = pair.split(SCPS);
+        let ends = carried(&pair, ip, &gateways[0]);
+        for netns in [&pair.near, &pair.far] {
+            let netlink = netns.netlink().unwrap();
+            netlink.set_mtu("sat0", Bytes(1300)).unwrap();
+        }
+        carry_both_ways(ends);
+        for gateway in &gateways {
+            let counters = gateway.meter.read();
+            assert!(counters.carrier_unsent < 1000, "{counters:?}");
+        }
+    }
+}
