@@ -33,6 +33,8 @@ const ORDERS: u64 = 3;
 const MOST: u32 = 4096;
 /// How often the switch is held again.
 const PERIOD: Duration = Duration::from_millis(100);
+/// How often rules and routes are looked after that lead its packets: somebody may remove them (`ip rule flush`).
+const LEADING_PERIOD: Duration = Duration::from_secs(1);
 /// How often the log hears at most that connections are not carried.
 const WARNING_PERIOD: Duration = Duration::from_secs(60);
 /// How often the connections that have not ended are counted while the gateway drains.
@@ -86,7 +88,9 @@ pub struct Carrier {
     queues: [Queues; 2],
     senders: [RawIp; 2],
     ways: [Way; 2],
-    _led: Vec<TurnedBack>,
+    led: Vec<TurnedBack>,
+    /// When it is seen to that these are there.
+    lead_again: Instant,
     epoll: Epoll,
     config: split::Config,
     /// The queue, by its place, with passes that the kernel has not been told of.
@@ -165,7 +169,8 @@ impl Carrier {
                 router: None,
                 mark,
             }),
-            _led: led,
+            led,
+            lead_again: Instant::ZERO,
             epoll,
             config,
             passing: None,
@@ -234,12 +239,28 @@ impl Carrier {
         Ok(())
     }
 
-    /// Packets from space come to their queue for a moment more.
+    /// Packets from space come to their queue for a moment more, and what is sent to this machine's sockets finds them.
     fn hold(&mut self) {
         let now = timer::now();
-        if self.hold_again <= now {
-            self.switch.hold_carried();
-            self.hold_again = now + PERIOD;
+        if self.hold_again > now {
+            return;
+        }
+        self.switch.hold_carried();
+        self.hold_again = now + PERIOD;
+        if self.lead_again > now {
+            return;
+        }
+        self.lead_again = now + LEADING_PERIOD;
+        for led in &self.led {
+            match led.restore() {
+                Ok(false) => {}
+                Ok(true) => tracing::warn!(
+                    "somebody removed the rule or route of the carrier, or put a rule before its own: it is made again"
+                ),
+                Err(error) => {
+                    tracing::debug!(%error, "the carrier's rule or route cannot be made again")
+                }
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::nft;
 use std::io::{Read as _, Write as _};
 use std::thread;
+use std::time::Duration;
 
 /// What named counters of the table `seen` have counted.
 fn counted<const N: usize>(netns: &Netns, names: [&str; N]) -> [u64; N] {
@@ -112,4 +113,31 @@ fn an_interface_that_takes_less_than_before_is_heeded() {
             assert!(counters.carrier_unsent < 1000, "{counters:?}");
         }
     }
+}
+
+/// Rules and routes that lead packets to the gateway's sockets are made again where somebody removes them, or puts others before them;
+/// connections that stand go on, and others begin.
+#[test]
+fn what_leads_to_the_sockets_is_made_again() {
+    need!(Root, Nft, Tproxy);
+    let pair = Pair::new();
+    let gateways = pair.split(SCPS);
+    let main = ["-4", "-6"].map(|family| format!("{family} rule add lookup main pref 32766"));
+    let removed = ["-4 rule flush".to_owned(), "-6 rule flush".to_owned()];
+    let routes =
+        ["-4", "-6"].map(|family| format!("{family} route flush table all type local proto 98"));
+    let first = ["-4", "-6"].map(|family| format!("{family} rule add lookup main"));
+    let ends = Ip::BOTH.map(|ip| carried(&pair, ip, &gateways[0]));
+    for commands in [&[removed, main].concat()[..], &routes, &first] {
+        for netns in [&pair.near, &pair.far] {
+            for command in commands {
+                let done = netns.command("ip").args(command.split(' ')).status();
+                assert!(done.unwrap().success(), "{command}");
+            }
+        }
+        thread::sleep(Duration::from_millis(1500));
+        carry_both_ways(carried(&pair, Ip::V4, &gateways[0]));
+        carry_both_ways(carried(&pair, Ip::V6, &gateways[0]));
+    }
+    ends.into_iter().for_each(carry_both_ways);
 }

@@ -39,8 +39,8 @@ pub struct Diversion {
 #[must_use = "packets are no longer turned back when it is dropped"]
 pub struct TurnedBack {
     // Fields are dropped in this order, so that a rule always finds the route that tells its owner.
-    _rule: RuleGuard,
-    _route: RouteGuard,
+    rule: Mutex<RuleGuard>,
+    route: RouteGuard,
     _presence: Presence,
 }
 
@@ -119,8 +119,8 @@ impl Netlink {
             priority: place(self.first_of_others(one)?, u32::MAX)?,
         })?;
         Ok(TurnedBack {
-            _rule: rule,
-            _route: route,
+            rule: Mutex::new(rule),
+            route,
             _presence: presence,
         })
     }
@@ -226,6 +226,29 @@ impl Diversion {
                 restored |= was_missing(netlink.add_rule(&rule.rule))?;
             }
         }
+        Ok(restored)
+    }
+}
+
+impl TurnedBack {
+    /// As [`Diversion::restore`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn restore(&self) -> Result<bool, NetlinkError> {
+        let mut restored = was_missing(self.route.restore())?;
+        let mut rule = self.rule.lock().unwrap_or_else(PoisonError::into_inner);
+        let (netlink, meant) = (rule.netlink.clone(), rule.rule);
+        let best = place(netlink.first_of_others(meant.family)?, u32::MAX)?;
+        let up = best >= meant.priority + DIVERTING;
+        if best < meant.priority || up {
+            *rule = netlink.hold_rule(&Rule {
+                priority: best,
+                ..meant
+            })?;
+            restored |= !up;
+        }
+        restored |= was_missing(netlink.add_rule(&rule.rule))?;
         Ok(restored)
     }
 }
