@@ -93,24 +93,35 @@ def overhead(command: str, folder: Path) -> None:
     segments = segments_of(0.010)
     file = study(folder, 1000, segments)
     took: dict[str, list[float]] = {"command": [], "python": []}
+    spent: dict[str, list[float]] = {"command": [], "python": []}
     for turn in range(5):
         outs = [folder / f"{name}-{turn}" for name in took]
-        took["command"].append(ran(command, "study", "run", file, "--threads", "2", "--out", outs[0]))
-        took["python"].append(ran(sys.executable, "-c", STUDY, file, outs[1]))
+        calls = [[command, "study", "run", file, "--threads", "2", "--out", outs[0]], [sys.executable, "-c", STUDY, file, outs[1]]]
+        for name, call in zip(took, calls, strict=True):
+            before = processor()
+            took[name].append(ran(*call))
+            spent[name].append(processor() - before)
         assert digest(outs[0]) == digest(outs[1]), "the two have other bytes"
-    theirs, ours = (statistics.median(took[name]) for name in took)
     print(f"1000 points of 10 ms ({segments} segments each), two threads")
-    print(f"  command {theirs:.2f} s, Python {ours:.2f} s: {100 * (ours / theirs - 1):+.1f}%")
+    for what, values in (("from start to end", took), ("of processors", spent)):
+        theirs, ours = (statistics.median(values[name]) for name in values)
+        print(f"  {what}: command {theirs:.2f} s, Python {ours:.2f} s: {100 * (ours / theirs - 1):+.1f}%")
+
+
+def processor() -> float:
+    """Seconds that the processors gave to children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def samples(command: str, folder: Path) -> None:
     """From a run that has ended to a frame."""
     import polars
 
-    result = bentpipe.run(bentpipe.Scenario.parse(SCENARIO.format(segments=700_000)), trace=True)
+    result = bentpipe.run(bentpipe.Scenario.parse(SCENARIO.format(segments=1_100_000)), trace=True)
     took = [1e3 * timed(lambda: polars.DataFrame(bentpipe.Table(result._own.samples()))) for _ in range(9)]
     print(f"{len(result.samples)} samples of {len(result.samples.columns)} columns into polars")
-    print(f"  {statistics.median(took):.2f} ms")
+    print(f"  {statistics.median(took):.1f} ms (median of {len(took)}; least {min(took):.1f})")
 
 
 def cluster(command: str, folder: Path) -> None:
