@@ -119,9 +119,14 @@ def samples(command: str, folder: Path) -> None:
     import polars
 
     result = bentpipe.run(bentpipe.Scenario.parse(SCENARIO.format(segments=1_100_000)), trace=True)
-    took = [1e3 * timed(lambda: polars.DataFrame(bentpipe.Table(result._own.samples()))) for _ in range(9)]
-    print(f"{len(result.samples)} samples of {len(result.samples.columns)} columns into polars")
-    print(f"  {statistics.median(took):.1f} ms (median of {len(took)}; least {min(took):.1f})")
+    took, spent = [], []
+    for _ in range(15):
+        before = time.process_time()
+        took.append(1e3 * timed(lambda: polars.DataFrame(bentpipe.Table(result._own.samples()))))
+        spent.append(1e3 * (time.process_time() - before))
+    print(f"{len(result.samples)} samples of {len(result.samples.columns)} columns into polars, {len(took)} times")
+    for what, values in (("from start to end", took), ("of processors", spent)):
+        print(f"  {what}: median {statistics.median(values):.1f} ms, least {min(values):.1f} ms")
 
 
 def cluster(command: str, folder: Path) -> None:
