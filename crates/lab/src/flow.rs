@@ -23,12 +23,13 @@ use bentpipe_base::Instant;
 use bentpipe_bpf::kernel_name;
 use bentpipe_os::netns::Netns;
 use bentpipe_scenario::{Amount, Flow, FlowKind};
+use bentpipe_sockets::tcp::Info;
 use bentpipe_sockets::{socket, tcp, timer};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wait::Wait;
@@ -106,12 +107,15 @@ struct Shared {
     over: Arc<AtomicBool>,
     /// Bytes received so far.
     progress: Arc<AtomicU64>,
+    /// The state of the sender's TCP when it was noted last.
+    latest: Arc<Mutex<Option<Info>>>,
 }
 
 /// A flow under way.
 pub(crate) struct Running {
     opened: Arc<OnceLock<Instant>>,
     progress: Arc<AtomicU64>,
+    latest: Arc<Mutex<Option<Info>>>,
     /// `None` for a program's file, which has no sockets of ours.
     sender: Option<JoinHandle<Sent>>,
     receiver: JoinHandle<Received>,
@@ -144,6 +148,7 @@ impl Ready {
                 Ok(Running {
                     opened,
                     progress,
+                    latest: Arc::default(),
                     sender: None,
                     receiver: spawn(&name, run).map_err(not_spawned(&name))?,
                 })
@@ -201,6 +206,7 @@ impl Sockets {
                 stop: Arc::default(),
                 over: Arc::default(),
                 progress: Arc::default(),
+                latest: Arc::default(),
             },
         })
     }
@@ -219,6 +225,7 @@ impl Sockets {
         };
         let spawned = not_spawned(&self.name);
         let (opened, progress) = (Arc::clone(&shared.opened), Arc::clone(&shared.progress));
+        let latest = Arc::clone(&shared.latest);
         let (for_sender, for_receiver) = (shared.clone(), shared);
         let connect = |shared: &Shared, wait: &mut Wait, fd| shared.connect(wait, fd);
         let accept = |shared: &Shared, wait: &mut Wait, fd| shared.accept(wait, fd);
@@ -240,6 +247,7 @@ impl Sockets {
         Ok(Running {
             opened,
             progress,
+            latest,
             sender: Some(sender.map_err(&spawned)?),
             receiver: receiver.map_err(&spawned)?,
         })
@@ -273,6 +281,11 @@ impl Running {
     /// Bytes received so far.
     pub(crate) fn received(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
+    }
+
+    /// The state of the sender's TCP when it was noted last.
+    pub(crate) fn sender(&self) -> Option<Info> {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the receiver is through.

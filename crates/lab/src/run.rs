@@ -10,12 +10,12 @@ use crate::legs::{Trace, Watch};
 use crate::plan::{FlowPlan, Plan};
 use crate::result::{Manifest, RunResult};
 use crate::stage::Stage;
-use crate::{LabError, emulate, folder, traffic};
+use crate::{LabError, emulate, folder, live, traffic};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_bpf::LinkParams;
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::Need;
-use bentpipe_outcome::Traffic;
+use bentpipe_outcome::{Look, Traffic};
 use bentpipe_plan::gateway as splitting;
 use bentpipe_plan::rates::Bottleneck;
 use bentpipe_scenario::{Amount, Flow, Known, Link, Scenario};
@@ -48,7 +48,12 @@ pub struct RunOptions {
     pub cancel: Arc<AtomicBool>,
     /// Told about ten times a second how far the run is.
     pub progress: Option<Arc<OnProgress>>,
+    /// Shown about ten times a second how the flows and links stand.
+    pub watch: Option<Arc<OnLook>>,
 }
+
+/// Whoever watches a run.
+pub type OnLook = dyn Fn(&Look) + Send + Sync;
 
 /// Whoever is told of a run's progress.
 pub type OnProgress = dyn Fn(&Progress) + Send + Sync;
@@ -162,7 +167,7 @@ impl Run<'_> {
         emulators
             .values()
             .for_each(|emulator| emulator.begin(begin));
-        let flows = self.flow(flows, traffic, begin, &mut gateways);
+        let flows = self.flow(flows, traffic, (begin, &emulators), &mut gateways);
         // Captures are made in the hosts' namespaces, where all programs are ended.
         for gap in captures.map(Captures::stop).unwrap_or_default() {
             tracing::warn!("{gap}");
@@ -397,7 +402,7 @@ impl Run<'_> {
         &self,
         flows: Vec<Ready>,
         traffic: Option<traffic::Ready<'_>>,
-        begin: Instant,
+        (begin, emulators): (Instant, &BTreeMap<String, Emulator>),
         gateways: &mut BTreeMap<String, GatewayProcess>,
     ) -> Result<(Vec<crate::flow::FinishedFlow>, Option<Traffic>), LabError> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -410,7 +415,12 @@ impl Run<'_> {
             .collect::<Result<_, _>>()?;
         let started = traffic.map(|traffic| traffic.start(begin, &stop));
         let crossing = started.transpose()?;
-        let over = self.over(&running, crossing.as_ref(), begin, &stop, gateways);
+        let show = |now| {
+            if let Some(watch) = &self.options.watch {
+                watch(&live::look(self.scenario, now - begin, &running, emulators));
+            }
+        };
+        let over = self.over(&running, crossing.as_ref(), (begin, &show), &stop, gateways);
         if over.is_err() {
             stop.store(true, Ordering::Relaxed);
         }
@@ -425,7 +435,7 @@ impl Run<'_> {
         &self,
         running: &[Running],
         traffic: Option<&traffic::Running>,
-        begin: Instant,
+        (begin, show): (Instant, &dyn Fn(Instant)),
         stop: &AtomicBool,
         gateways: &mut BTreeMap<String, GatewayProcess>,
     ) -> Result<(), LabError> {
@@ -440,6 +450,7 @@ impl Run<'_> {
                 last_report = now;
                 let received = running.iter().map(Running::received).sum();
                 self.tell(Phase::Running, now - begin, received);
+                show(now);
             }
             // The senders' last acknowledgements are worth a few round trips, not the whole rest of
             // the time limit.

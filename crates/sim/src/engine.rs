@@ -86,6 +86,9 @@ impl<O: Observer> Engine<O> {
             if now > horizon {
                 return Ok((horizon, usize::MAX));
             }
+            while self.network.observer.next_look() <= now && now < Instant::MAX {
+                self.network.show();
+            }
             if self.network.observer.stops() {
                 return Ok(last);
             }

@@ -8,6 +8,7 @@ use crate::packet_slab::{Handle, Packets};
 use crate::{Content, EndId, Observer, SimError};
 use bentpipe_base::{Bytes, Instant, Machine, Output};
 use bentpipe_link::{Direction, Length};
+use bentpipe_outcome::LinkLook;
 
 /// One direction of a link, and where it leads (`SimplexLink` of ns-2). The simplex link 2i leads from the first end of
 /// link i to its second, 2i + 1 back.
@@ -134,6 +135,26 @@ impl<O: Observer> Network<O> {
             self.observer.acted(now, id, connection);
         }
         due.unwrap_or(Instant::MAX)
+    }
+
+    /// Shows the links to the observer when it next looks, as they were when a packet last came or went: to bring them up to
+    /// that time would count transmissions that the run may end before.
+    #[cold]
+    pub(crate) fn show(&mut self) {
+        let at = self.observer.next_look();
+        let looks = self.links.iter().map(|link| {
+            let waiting = link.direction.waiting();
+            let counters = link.direction.observer();
+            LinkLook {
+                waiting_packets: waiting as u64,
+                dropped_packets: counters.refused
+                    + counters.corrupted
+                    + counters.lost
+                    + counters.struck_before_queue,
+            }
+        });
+        let looks: Vec<LinkLook> = looks.collect();
+        self.observer.look(at, &looks);
     }
 
     /// `packet` of `len` bytes enters the queue of `link`.

@@ -2,6 +2,7 @@
 
 use crate::{EndId, Packet};
 use bentpipe_base::Instant;
+use bentpipe_outcome::LinkLook;
 use bentpipe_tcp::Connection;
 use bentpipe_wire::Segment;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,17 @@ pub trait Observer {
     /// `end` has acted, on a segment, a timer or its application; its TCP now looks like this.
     #[inline]
     fn acted(&mut self, _now: Instant, _end: EndId, _tcp: &Connection) {}
+
+    /// When it wants to look at the links next.
+    #[inline]
+    fn next_look(&self) -> Instant {
+        Instant::MAX
+    }
+
+    /// How the links are at `at`, which is [`Self::next_look`], before anything of that instant happened: each as it was when
+    /// a packet last came or went.
+    #[inline]
+    fn look(&mut self, _at: Instant, _links: &[LinkLook]) {}
 
     /// Whether the run is to end here, with its flows cut off. Asked before each event.
     #[inline]
@@ -86,6 +98,19 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
         self.1.acted(now, end, tcp);
     }
 
+    fn next_look(&self) -> Instant {
+        self.0.next_look().min(self.1.next_look())
+    }
+
+    fn look(&mut self, at: Instant, links: &[LinkLook]) {
+        if self.0.next_look() <= at {
+            self.0.look(at, links);
+        }
+        if self.1.next_look() <= at {
+            self.1.look(at, links);
+        }
+    }
+
     fn stops(&self) -> bool {
         self.0.stops() || self.1.stops()
     }
@@ -122,6 +147,16 @@ impl<O: Observer> Observer for Option<O> {
     fn acted(&mut self, now: Instant, end: EndId, tcp: &Connection) {
         if let Some(observer) = self {
             observer.acted(now, end, tcp);
+        }
+    }
+
+    fn next_look(&self) -> Instant {
+        self.as_ref().map_or(Instant::MAX, Observer::next_look)
+    }
+
+    fn look(&mut self, at: Instant, links: &[LinkLook]) {
+        if let Some(observer) = self {
+            observer.look(at, links);
         }
     }
 

@@ -3,9 +3,11 @@
 
 mod common;
 
-use bentpipe_outcome::Run;
-use bentpipe_sim::{Options, run};
+use bentpipe_outcome::{Look, Run};
+use bentpipe_scenario::{Known, Scenario};
+use bentpipe_sim::{Live, Options, observe, run};
 use common::{mixture, paper};
+use std::ops::ControlFlow;
 use std::thread;
 
 fn seeded(seed: u64) -> Options {
@@ -51,6 +53,78 @@ fn any_number_of_threads_gives_the_same_results() {
     assert_eq!(one.len(), 8);
     assert_eq!(one, on(2));
     assert_eq!(one, on(4));
+}
+
+/// Who looks at the links meanwhile changes nothing, whatever the queues; each look is 100 ms after the one before.
+#[test]
+fn a_run_that_is_watched_has_the_same_result() {
+    let text = include_str!("../../../scenarios/links.toml");
+    let (base, _) = text.split_once("[[sweep]]").unwrap();
+    let queues = [
+        "{ kind = \"red\", packets = 200, min_threshold = 5, max_threshold = 30, weight = 0.002 }",
+        "{ kind = \"red-ns2\", packets = 200, min_threshold = 5, max_threshold = 30, weight = 0.002 }",
+        "{ kind = \"red-linux\", bytes = \"250kB\", min_threshold = \"8kB\", max_threshold = \"45kB\", weight = 0.002 }",
+        "{ kind = \"blue\", packets = 83, increment = \"0.25%\", decrement = \"0.025%\" }",
+    ];
+    let queues = queues.map(|queue| {
+        let settings = [("links.space.queue", queue)];
+        Scenario::parse_setting("links.toml", base, &settings, Known::default()).unwrap()
+    });
+    let others = [mixture(4), mixture(6), paper("reno", 60, "1e-6", "")];
+    for scenario in others.into_iter().chain(queues) {
+        let mut looks: Vec<Look> = Vec::new();
+        let live = Live::new(&scenario, |look: &Look| {
+            looks.push(look.clone());
+            ControlFlow::Continue(())
+        });
+        let (watched, _) = observe(&scenario, &seeded(1), live).unwrap();
+        assert_eq!(watched, run(&scenario, &seeded(1)).unwrap());
+        let times: Vec<u128> = looks.iter().map(|look| look.at.as_millis()).collect();
+        let all: Vec<u128> = (0..=watched.elapsed.as_millis() / 100)
+            .map(|look| 100 * look)
+            .collect();
+        assert_eq!(times, all);
+        let last = looks.last().unwrap();
+        for (flow, look) in watched.flows.iter().zip(&last.flows) {
+            assert!(
+                look.received <= flow.received && look.received.0 * 10 > flow.received.0 * 9,
+                "{}",
+                flow.name
+            );
+        }
+        for (link, look) in watched.links.iter().zip(&last.links) {
+            assert!(
+                look.dropped_packets
+                    <= link.refused + link.corrupted + link.lost + link.struck_before_queue
+            );
+        }
+        let waited = looks
+            .iter()
+            .flat_map(|look| &look.links)
+            .map(|link| link.waiting_packets);
+        let longest = watched
+            .links
+            .iter()
+            .filter_map(|link| link.longest_queue)
+            .max();
+        assert!((1..=longest.unwrap_or(0)).contains(&waited.max().unwrap()));
+    }
+}
+
+#[test]
+fn a_run_whose_watcher_goes_is_over() {
+    let scenario = mixture(4);
+    let mut looks = 0;
+    let live = Live::new(&scenario, |_: &Look| {
+        looks += 1;
+        if looks < 3 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    let (cut, _) = observe(&scenario, &seeded(1), live).unwrap();
+    assert_eq!((looks, cut.elapsed.as_millis() < 300), (3, true));
 }
 
 /// Every packet becomes bytes and is read again at every hop, and the receivers compare the bytes

@@ -8,11 +8,13 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::fs;
 use std::path::Path;
 
-/// Prints the tables, or to `json` all figures (`-`: to stdout, in place of the tables), and fails when a flow did.
-pub(super) fn report(run: &Run, json: Option<&Path>) -> Result<(), Failure> {
+/// Prints the tables unless it is to be `quiet`, or to `json` all figures (`-`: to stdout, in place of the tables), and
+/// fails when a flow did.
+pub(super) fn report(run: &Run, json: Option<&Path>, quiet: bool) -> Result<(), Failure> {
     let text = || serde_json::to_string_pretty(&run.document()).or_run();
     match json {
         Some(path) if path == Path::new("-") => terminal::print(&text()?).or_run()?,
+        _ if quiet => {}
         _ => {
             terminal::print(&flows(run).to_string()).or_run()?;
             terminal::print(&links(run).to_string()).or_run()?;

@@ -1,6 +1,6 @@
 //! `bentpipe lab`: scenarios of real TCP over emulated links.
 
-use super::figures;
+use super::{figures, live};
 use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
 use crate::stop::Stop;
@@ -8,12 +8,14 @@ use crate::terminal;
 use anyhow::anyhow;
 use bentpipe_lab::{LabError, Progress, RunOptions, RunResult};
 use bentpipe_os::need::Need;
+use bentpipe_outcome::Look;
 use bentpipe_scenario::Scenario;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What to do in the lab.
 #[derive(Debug, Subcommand)]
@@ -42,6 +44,10 @@ pub(crate) struct Run {
     /// Write a capture of each end of each link to DIR/LINK-NODE.pcapng, by dumpcap
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
+    /// Write how the run stands to FILE while it goes on, a line of JSON each 100 ms; `-`: to stdout, in place
+    /// of the tables
+    #[arg(long, value_name = "FILE")]
+    live: Option<PathBuf>,
     /// Write all figures to FILE; `-`: to stdout, in place of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -64,6 +70,13 @@ fn run_file(args: &Run) -> Result<(), Failure> {
     super::traffic::load(&mut scenario, &args.file).or_usage()?;
     let stop = Stop::on_signals().or_usage()?;
     needs(&scenario).or_usage()?;
+    let quiet = live::has_stdout(args.live.as_deref(), args.json.as_deref())?;
+    let live = { args.live.as_deref() }
+        .map(|path| live::Live::open(path, &bentpipe_lab::outline(&scenario)));
+    let live = live
+        .transpose()
+        .or_usage()?
+        .map(|live| Arc::new(Mutex::new(live)));
     let result = {
         let bar = stderr().is_terminal().then(bar);
         let shown = bar.clone();
@@ -72,6 +85,15 @@ fn run_file(args: &Run) -> Result<(), Failure> {
             pcap: args.pcap.clone(),
             cancel: stop.flag(),
             lateness_limit: args.lateness.limit,
+            watch: live.clone().map(|live| {
+                let cancel = stop.flag();
+                Arc::new(move |look: &Look| {
+                    let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
+                    if live.look(look).is_break() {
+                        cancel.store(true, Ordering::Relaxed);
+                    }
+                }) as _
+            }),
             progress: shown.map(|bar| Arc::new(move |p: &Progress| show(&bar, p)) as _),
             ..RunOptions::default()
         };
@@ -81,11 +103,16 @@ fn run_file(args: &Run) -> Result<(), Failure> {
         }
         result
     };
+    if let Some(live) = live {
+        live.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .whole()?;
+    }
     match result {
-        Ok(result) => report(&scenario, &result, args, true),
+        Ok(result) => report(&scenario, &result, args, true, quiet),
         // What it found is lost otherwise.
         Err(LabError::Unwritten { result, source }) => {
-            report(&scenario, &result, args, false)?;
+            report(&scenario, &result, args, false, quiet)?;
             Err(blame(*source))
         }
         Err(error) => Err(blame(error)),
@@ -150,6 +177,7 @@ fn report(
     result: &RunResult,
     args: &Run,
     written: bool,
+    quiet: bool,
 ) -> Result<(), Failure> {
     let measured = result
         .measured()
@@ -158,7 +186,7 @@ fn report(
     if let Some(out) = args.out.as_ref().filter(|_| written) {
         terminal::say(&format!("Results: {}", out.display()));
     }
-    figures::report(&measured.outcome(scenario), args.json.as_deref())
+    figures::report(&measured.outcome(scenario), args.json.as_deref(), quiet)
 }
 
 fn clean() -> Result<(), Failure> {

@@ -1,11 +1,11 @@
 //! `bentpipe sim`: scenarios in virtual time.
 
-use super::{figures, traffic};
+use super::{figures, live, traffic};
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::Context;
 use bentpipe_base::Instant;
-use bentpipe_outcome::{self as outcome, Point, Sample};
+use bentpipe_outcome::{self as outcome, Look, Point, Sample};
 use bentpipe_scenario::Scenario;
 use bentpipe_sim::{Options, Sampler, Series};
 use clap::Subcommand;
@@ -44,6 +44,10 @@ pub(crate) struct Run {
     /// Write time and segment number of each flow, at its source and receiver, to DIR/FLOW.csv
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
+    /// Write how the run stands to FILE while it goes on, a line of JSON each 100 ms of its time; `-`: to
+    /// stdout, in place of the tables
+    #[arg(long, value_name = "FILE")]
+    live: Option<PathBuf>,
     /// Write all figures to FILE; `-`: to stdout, in place of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -59,8 +63,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     for warning in bentpipe_sim::warnings(&scenario).or_usage()? {
         terminal::say(&format!("warning: {warning}"));
     }
+    let quiet = live::has_stdout(args.live.as_deref(), args.json.as_deref())?;
     let outcome = simulate(&scenario, args)?;
-    figures::report(&outcome, args.json.as_deref())
+    figures::report(&outcome, args.json.as_deref(), quiet)
 }
 
 fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
@@ -68,7 +73,7 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
         seed: args.seed,
         wire: args.wire,
     };
-    if args.pcap.is_none() && args.trace.is_none() {
+    if args.pcap.is_none() && args.trace.is_none() && args.live.is_none() {
         let finished = bentpipe_sim::finish(scenario, &options, ()).or_usage()?;
         let outcome = finished.outcome.clone();
         // The program ends after this run.
@@ -82,8 +87,16 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
     let captures = captures.transpose().or_usage()?;
     let trace = args.trace.as_deref();
     let traces = trace.map(|_| (Series::new(scenario), Sampler::new(scenario)));
-    let observed = bentpipe_sim::observe(scenario, &options, (traces, captures));
-    let (mut outcome, (traces, captures)) = observed.or_usage()?;
+    let outline = bentpipe_sim::outline(scenario, args.seed.unwrap_or(scenario.seed));
+    let live = { args.live.as_deref() }.map(|path| live::Live::open(path, &outline));
+    let mut live = live.transpose().or_usage()?;
+    let looks = { live.as_mut() }
+        .map(|live| bentpipe_sim::Live::new(scenario, |look: &Look| live.look(look)));
+    let observed = bentpipe_sim::observe(scenario, &options, ((traces, captures), looks));
+    let (mut outcome, ((traces, captures), _)) = observed.or_usage()?;
+    if let Some(mut live) = live {
+        live.whole()?;
+    }
     if let Some(captures) = captures {
         captures
             .finish()

@@ -107,7 +107,7 @@ impl Shared {
                 }
             }
             if let Some(now) = clock.due() {
-                sent.series.push((now, tcp::info(stream)?));
+                self.note(sent, now, tcp::info(stream)?);
             }
             self.send_on(timer::now())?;
         }

@@ -10,6 +10,7 @@ use bentpipe_sockets::tcp::Info;
 use bentpipe_sockets::{socket, tcp, timer};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ impl Shared {
                 FlowKind::Bulk | FlowKind::OnOff { .. } => self.fill(&mut wait, &stream, &mut sent),
             };
             if let Ok(info) = tcp::info(&stream) {
-                sent.series.push((timer::now(), info));
+                self.note(&mut sent, timer::now(), info);
             }
             filled
         });
@@ -107,10 +108,16 @@ impl Shared {
                 }
             }
             if let Some(now) = clock.due() {
-                sent.series.push((now, tcp::info(stream)?));
+                self.note(sent, now, tcp::info(stream)?);
             }
             self.send_on(timer::now())?;
         }
+    }
+
+    /// Notes the state of the sender's TCP, where who watches the run sees it too.
+    pub(super) fn note(&self, sent: &mut Sent, now: Instant, info: Info) {
+        sent.series.push((now, info));
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(info);
     }
 
     /// A flow that lasts for a set time is ended by its receiver. If the sender ended it by the clock, the receiver
