@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo advisor advisor-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri wheel python-test bench-python deb deb-check fuzz clean
+.PHONY: help setup demo advisor advisor-check web-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri wheel python-test bench-python deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -20,6 +20,10 @@ advisor: ## "what would a PEP buy on my link?": a page with the simulator in it,
 advisor-check: ## that page in Chromium: its figures, by keyboard, at three widths, light and dark; prints how fast it answers
 	@scripts/setup test
 	@scripts/advisor check $(ARGS)
+
+web-check: ## bentpipe web in Chromium: each flow from opening to download, by keyboard, at three widths, light and dark
+	@scripts/setup test
+	@scripts/web-check $(ARGS)
 
 test: ## all tests that need no special hardware; counts what was skipped and why
 	@scripts/setup test

@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Snoop(Deferred<snoop::Args>),
     /// Say what the TCP connections of a capture did, as tcptrace does
     Trace(Deferred<bentpipe_trace_command::Args>),
+    /// Pick, run, watch and compare scenarios on a page in the browser
+    Web(Deferred<bentpipe_web::Args>),
     /// Make profiles of cross traffic, for scenarios to replay
     #[command(subcommand)]
     Traffic(Deferred<traffic::Command>),

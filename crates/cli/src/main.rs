@@ -31,7 +31,10 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
-    let server = matches!(args.command, Command::Gateway(_) | Command::Saratoga(_));
+    let server = matches!(
+        args.command,
+        Command::Gateway(_) | Command::Saratoga(_) | Command::Web(_)
+    );
     // A file that has met a bound on its size then fails a write, where the signal would end the program. A
     // handler, not SIG_IGN: programs that this one starts would inherit that.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).or_usage()?;
@@ -48,6 +51,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Trace(Deferred(args)) => {
             bentpipe_trace_command::run(args, terminal::print, terminal::say).or_usage()
         }
+        Command::Web(Deferred(args)) => bentpipe_web::run(args, terminal::print).or_usage(),
         Command::Traffic(Deferred(command)) => command::traffic::run(command),
         Command::List(Deferred(args)) => command::list::run(args),
         Command::Bench(Deferred(command)) => command::bench::run(command),

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-const COMMANDS: [&[&str]; 25] = [
+const COMMANDS: [&[&str]; 26] = [
     &[],
     &["gateway"],
     &["gateway", "run"],
@@ -22,6 +22,7 @@ const COMMANDS: [&[&str]; 25] = [
     &["bench", "saratoga"],
     &["demo"],
     &["trace"],
+    &["web"],
     &["tcp"],
     &["tcp", "send"],
     &["tcp", "get"],
@@ -53,7 +54,8 @@ fn every_command_explains_itself() {
         }
         let runs = command.len() == 2 && command[1] != "clean"
             || command == ["demo"]
-            || command == ["trace"];
+            || command == ["trace"]
+            || command == ["web"];
         assert!(!runs || text.contains("Examples:"), "{command:?}: {text}");
     }
 }

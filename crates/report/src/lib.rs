@@ -41,6 +41,12 @@ const SHARED: [Part; 5] = [
     ),
 ];
 
+/// What every page has that stands in a template at `mark`, for servers that hand it out as a file.
+pub fn shared(mark: &str) -> Option<&'static str> {
+    let part = SHARED.iter().find(|(own, _)| *own == mark);
+    part.map(|(_, text)| *text)
+}
+
 /// The page that `template` describes: `scripts` and what all pages share stand at their marks, and `data` as JSON
 /// at the mark `{{data}}`.
 ///

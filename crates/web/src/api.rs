@@ -1,0 +1,197 @@
+//! What can be asked for, and what is answered.
+
+mod pages;
+mod runs;
+
+use crate::answer::{Answer, Refusal, json, secured};
+use crate::form::{self, LONGEST};
+use crate::server::Server;
+use crate::{assets, library, orders, studies};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most that a request may bring: a scenario, and settings for many runs of it.
+const LARGEST: usize = 2 * LONGEST;
+/// How long an answer may take to begin, what is asked read in full.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+type Shared = Arc<Server>;
+
+/// All routes, behind the guard.
+pub(crate) fn router(server: Shared) -> Router {
+    Router::new()
+        .route("/", get(pages::index))
+        .route("/login", post(pages::login))
+        .route("/{name}", get(pages::asset))
+        .route("/advisor", get(pages::to_advisor))
+        .route("/advisor/", get(pages::advisor_index))
+        .route("/advisor/{name}", get(pages::advisor))
+        .route("/api/about", get(about))
+        .route("/api/scenarios", get(scenarios))
+        .route("/api/scenarios/{*id}", get(scenario))
+        .route("/api/alternatives/{*id}", get(alternatives))
+        .route("/api/check", post(check))
+        .route("/api/queue", get(runs::queue))
+        .route("/api/runs", get(runs::list).post(runs::ask))
+        .route("/api/runs/{id}", get(runs::one))
+        .route("/api/runs/{id}/events", get(runs::events))
+        .route("/api/runs/{id}/stop", post(runs::stop))
+        .route("/api/runs/{id}/again", post(runs::again))
+        .route("/api/runs/{id}/files/{name}", get(runs::file))
+        .route("/api/runs/{id}/captures/{name}", get(runs::capture))
+        .route("/api/runs/{id}/trace/{name}", get(runs::trace))
+        .route("/api/studies", get(list_studies).post(run_study))
+        .route("/api/report/{kind}/{*path}", get(report))
+        .route("/api/gateway", get(gateway))
+        .route("/api/gateway/{order}", post(order))
+        .fallback(|| async { Refusal::missing("there is no such page") })
+        .method_not_allowed_fallback(|| async {
+            Refusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this is not asked for in that way",
+            )
+        })
+        .layer(DefaultBodyLimit::max(LARGEST))
+        .layer(from_fn_with_state(Arc::clone(&server), gate))
+        .with_state(server)
+}
+
+/// Lets through who may ask, and bounds the time of it.
+async fn gate(State(server): State<Shared>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let open = path == "/" || path == "/login" || assets::is_public(path.trim_start_matches('/'));
+    let admitted = server.guard.knows(request.headers()).and_then(|()| {
+        let asks = || server.guard.admits(request.method(), request.headers());
+        if open { Ok(()) } else { asks() }
+    });
+    let response = match admitted {
+        Err(refusal) => refusal.into_response(),
+        Ok(()) => match tokio::time::timeout(PATIENCE, next.run(request)).await {
+            Ok(response) => worded(response),
+            Err(_) => {
+                let said = "this took too long";
+                Refusal::new(StatusCode::REQUEST_TIMEOUT, said).into_response()
+            }
+        },
+    };
+    secured(response)
+}
+
+/// What the library refuses is said in our words.
+fn worded(response: Response) -> Response {
+    if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        let said = format!("this is too much: at most {LARGEST} B");
+        return Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, said).into_response();
+    }
+    response
+}
+
+/// What a body says.
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+    serde_json::from_slice(body)
+        .map_err(|error| Refusal::bad(format!("the request is not as expected: {error}")))
+}
+
+/// Runs what reads files, beside the thread that serves.
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Refusal::broken(format!("a fault of this program: {error}")))
+}
+
+#[derive(Serialize)]
+struct About {
+    version: &'static str,
+    root: bool,
+    results: String,
+    advisor: bool,
+    memory_mb: u64,
+    longest_min: u64,
+    /// Controls to tick, of the simulator and of the lab alike.
+    controls: Vec<form::Control>,
+}
+
+async fn about(State(server): State<Shared>) -> Answer {
+    json(&About {
+        version: env!("CARGO_PKG_VERSION"),
+        root: server.is_root,
+        results: server.store.folder().display().to_string(),
+        advisor: server.advisor.is_some(),
+        memory_mb: server.limits.memory / 1_000_000,
+        longest_min: server.limits.longest.as_secs() / 60,
+        controls: form::controls(),
+    })
+}
+
+async fn scenarios() -> Answer {
+    json(&library::list())
+}
+
+async fn scenario(Path(id): Path<String>) -> Answer {
+    #[derive(Serialize)]
+    struct Text {
+        text: String,
+    }
+    let text = library::text(&id);
+    let text = text.ok_or_else(|| Refusal::missing("there is no such scenario"))?;
+    json(&Text { text })
+}
+
+async fn alternatives(Path(id): Path<String>) -> Answer {
+    let rows = library::alternatives(&id);
+    json(&rows.ok_or_else(|| Refusal::missing("there is no such link"))?)
+}
+
+async fn check(body: Bytes) -> Answer {
+    let ask: form::Ask = read(&body)?;
+    json(&beside(move || form::check(&ask.text, &ask.settings, ask.lab)).await?)
+}
+
+async fn list_studies(State(server): State<Shared>) -> Answer {
+    json(&beside(move || server.studies.list()).await?)
+}
+
+async fn run_study(State(server): State<Shared>, body: Bytes) -> Answer {
+    let ask: studies::Ask = read(&body)?;
+    let known = Arc::clone(&server);
+    let found = beside(move || known.studies.work(&ask)).await?;
+    let (entry, work) = found.ok_or_else(|| Refusal::missing("there is no such study"))?;
+    runs::put(
+        &server,
+        &entry.name,
+        &format!("study {}", entry.path),
+        work,
+        false,
+        None,
+    )
+}
+
+async fn report(
+    State(server): State<Shared>,
+    Path((kind, path)): Path<(String, String)>,
+) -> Answer {
+    let found = beside(move || server.studies.report(&path, kind == "quick")).await?;
+    let found = found.ok_or_else(|| Refusal::missing("this study has no report yet"))?;
+    Ok(crate::answer::under(
+        pages::streamed("text/html", found),
+        crate::answer::REPORT,
+    ))
+}
+
+async fn gateway(State(server): State<Shared>) -> Answer {
+    orders::status(&server).await
+}
+
+async fn order(State(server): State<Shared>, Path(order): Path<String>) -> Answer {
+    orders::order(&server, &order).await
+}

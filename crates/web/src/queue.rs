@@ -1,0 +1,294 @@
+//! The queue of runs: what waits, what runs, and who may begin.
+//!
+//! Simulations run side by side, as many as there are processors. A lab run is alone, for what runs beside it makes its
+//! emulators late; so is a study, which takes all processors by itself. Who came first begins first.
+
+use crate::answer::Refusal;
+use crate::child::{self, Ended, Limits};
+use crate::feed::Feed;
+use crate::note::{ASKED, Note, State, Work, now};
+use crate::store::Store;
+use axum::http::StatusCode;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The most runs that wait.
+const MOST: usize = 1_000;
+
+/// What waits and what runs.
+pub(crate) struct Queue {
+    store: Arc<Store>,
+    limits: Limits,
+    jobs: usize,
+    inner: Mutex<Inner>,
+    /// Grows when anything begins or ends.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: VecDeque<Note>,
+    running: BTreeMap<String, Running>,
+    /// The server ends: nothing more begins.
+    closed: bool,
+}
+
+struct Running {
+    note: Note,
+    alone: bool,
+    feed: Arc<Feed>,
+    stop: watch::Sender<bool>,
+}
+
+/// The queue as the page shows it.
+#[derive(Serialize)]
+pub(crate) struct Shown {
+    /// The server's clock, seconds since 1970.
+    now: f64,
+    running: Vec<RunningShown>,
+    waiting: Vec<Note>,
+}
+
+#[derive(Serialize)]
+struct RunningShown {
+    #[serde(flatten)]
+    note: Note,
+    /// How far it is, in seconds of its own time, and how far it goes at most.
+    at_s: f64,
+    at_most_s: Option<f64>,
+}
+
+impl Queue {
+    pub(crate) fn new(store: Arc<Store>, limits: Limits, jobs: usize) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            limits,
+            jobs,
+            inner: Mutex::default(),
+            changes: watch::channel(0).0,
+        })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up what an earlier server left: what waited waits again, what ran was interrupted.
+    ///
+    /// # Errors
+    /// When the folder cannot be read, or its notes not be written.
+    pub(crate) fn resume(self: &Arc<Self>) -> std::io::Result<()> {
+        let mut notes = self.store.list()?;
+        notes.sort_by(|a, b| a.asked.total_cmp(&b.asked));
+        for mut note in notes {
+            match note.state {
+                State::Queued => self.inner().waiting.push_back(note),
+                State::Running => {
+                    note.state = State::Interrupted;
+                    note.why = Some("the server ended in the middle of it".to_owned());
+                    self.store.write(&note)?;
+                }
+                _ => {}
+            }
+        }
+        self.begin();
+        Ok(())
+    }
+
+    /// Whether so many more may wait.
+    pub(crate) fn has_room(&self, more: usize) -> Result<(), Refusal> {
+        if self.inner().waiting.len() + more > MOST {
+            let said = format!("the queue is full: {MOST} runs wait; stop some of them, or wait");
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, said));
+        }
+        Ok(())
+    }
+
+    /// Puts a run, which is noted, at the end.
+    pub(crate) fn put(self: &Arc<Self>, note: Note) {
+        self.inner().waiting.push_back(note);
+        self.begin();
+    }
+
+    /// Ends a run that waits or runs; `false`: it does neither.
+    pub(crate) fn stop(&self, id: &str) -> bool {
+        let mut inner = self.inner();
+        if let Some(running) = inner.running.get(id) {
+            running.stop.send_replace(true);
+            return true;
+        }
+        let Some(place) = inner.waiting.iter().position(|note| note.id == id) else {
+            return false;
+        };
+        if let Some(mut note) = inner.waiting.remove(place) {
+            note.state = State::Stopped;
+            note.ended = Some(now());
+            self.keep(&note);
+        }
+        true
+    }
+
+    /// What watchers of a run that goes on are sent.
+    pub(crate) fn feed(&self, id: &str) -> Option<Arc<Feed>> {
+        self.inner().running.get(id).map(|it| Arc::clone(&it.feed))
+    }
+
+    /// What runs, and what waits in its order.
+    pub(crate) fn shown(&self) -> Shown {
+        let inner = self.inner();
+        let running = inner.running.values().map(|it| {
+            let (at_s, at_most_s) = it.feed.reached();
+            RunningShown {
+                note: it.note.clone(),
+                at_s,
+                at_most_s,
+            }
+        });
+        Shown {
+            now: now(),
+            running: running.collect(),
+            waiting: inner.waiting.iter().cloned().collect(),
+        }
+    }
+
+    /// Ends all that runs, and waits for it; what waits stays noted for the next server.
+    pub(crate) async fn close(&self) {
+        {
+            let mut inner = self.inner();
+            inner.closed = true;
+            inner.running.values().for_each(|it| {
+                it.stop.send_replace(true);
+            });
+        }
+        let mut changes = self.changes.subscribe();
+        while !self.inner().running.is_empty() {
+            let waited = tokio::time::timeout(Duration::from_secs(70), changes.changed()).await;
+            if waited.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Begins all that may.
+    fn begin(self: &Arc<Self>) {
+        while let Some((note, feed, stop)) = self.next() {
+            let queue = Arc::clone(self);
+            tokio::spawn(async move { queue.carry_out(note, feed, stop).await });
+        }
+    }
+
+    /// Takes the first that waits, if it may begin.
+    fn next(&self) -> Option<(Note, Arc<Feed>, watch::Receiver<bool>)> {
+        let mut inner = self.inner();
+        let alone = !matches!(inner.waiting.front()?.work, Work::Simulator);
+        let taken = inner.running.values().any(|it| it.alone);
+        let full = inner.running.len() >= if alone { 1 } else { self.jobs };
+        if taken || full || inner.closed {
+            return None;
+        }
+        let note = inner.waiting.pop_front()?;
+        let feed = Arc::new(Feed::default());
+        let (stop, stopped) = watch::channel(false);
+        let running = Running {
+            note: Note {
+                state: State::Running,
+                began: Some(now()),
+                ..note.clone()
+            },
+            alone,
+            feed: Arc::clone(&feed),
+            stop,
+        };
+        inner.running.insert(note.id.clone(), running);
+        Some((note, feed, stopped))
+    }
+
+    async fn carry_out(
+        self: Arc<Self>,
+        mut note: Note,
+        feed: Arc<Feed>,
+        stop: watch::Receiver<bool>,
+    ) {
+        note.state = State::Running;
+        note.began = Some(now());
+        self.keep(&note);
+        let folder = self.store.folder().join(&note.id);
+        let ended = self.run(&note, &folder, &feed, stop).await;
+        note.ended = Some(now());
+        (note.state, note.why) = match ended {
+            Ended::Done => (State::Done, None),
+            Ended::Failed(why) => (State::Failed, Some(why)),
+            Ended::Stopped => (State::Stopped, None),
+        };
+        self.keep(&note);
+        feed.end(match note.state {
+            State::Done => "done",
+            State::Stopped => "stopped",
+            _ => "failed",
+        });
+        self.inner().running.remove(&note.id);
+        self.changes.send_modify(|count| *count += 1);
+        self.begin();
+    }
+
+    async fn run(
+        &self,
+        note: &Note,
+        folder: &Path,
+        feed: &Feed,
+        stop: watch::Receiver<bool>,
+    ) -> Ended {
+        let record = match note.work {
+            Work::Study { .. } => "output.txt",
+            _ => "live.jsonl",
+        };
+        let mut file = match File::create(folder.join(record)) {
+            Ok(file) => file,
+            Err(error) => return Ended::Failed(format!("cannot write `{record}`: {error}")),
+        };
+        let is_live = !matches!(note.work, Work::Study { .. });
+        // A study has files by its own path, which was given from where the server was started.
+        let place = if is_live { folder } else { Path::new(".") };
+        child::run(&self.limits, &arguments(note), place, stop, |lines| {
+            // What is lost of the record is lost; the run's own files are its own.
+            let _ = file.write_all(lines.as_bytes());
+            if is_live {
+                feed.send(lines);
+            }
+        })
+        .await
+    }
+
+    /// Writes a note; where that fails the run goes on, and this server knows of it.
+    fn keep(&self, note: &Note) {
+        if let Err(error) = self.store.write(note) {
+            tracing::warn!(%error, run = note.id, "cannot write run.json");
+        }
+    }
+}
+
+/// What the child is given, in the folder of its run.
+fn arguments(note: &Note) -> Vec<OsString> {
+    let words: &[&str] = match &note.work {
+        Work::Simulator => &["sim", "run", ASKED, "--live", "-", "--json", "result.json"],
+        Work::Lab => &["lab", "run", ASKED, "--live", "-", "--out", "."],
+        Work::Study { .. } => &["study", "run"],
+    };
+    let mut all: Vec<OsString> = words.iter().map(OsString::from).collect();
+    if let Work::Study { path, out, quick } = &note.work {
+        all.extend([path.into(), "--out".into(), out.into()]);
+        if *quick {
+            all.push("--quick".into());
+        }
+    } else if note.captured {
+        all.extend(["--pcap".into(), "captures".into()]);
+    }
+    all
+}

@@ -1,0 +1,168 @@
+//! The server: who connects, how many at once, and how it ends.
+
+use crate::Args;
+use crate::api;
+use crate::child::{self, Limits};
+use crate::guard::Guard;
+use crate::queue::Queue;
+use crate::store::Store;
+use crate::studies::Studies;
+use anyhow::Context;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Mutex, Semaphore};
+
+/// Connections at a time; more wait in the kernel.
+const CONNECTIONS: usize = 256;
+/// How long a connection may take to say what it wants, also the next time.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What all requests share.
+pub(crate) struct Server {
+    pub(crate) guard: Guard,
+    pub(crate) store: Arc<Store>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) studies: Studies,
+    pub(crate) limits: Limits,
+    pub(crate) advisor: Option<PathBuf>,
+    pub(crate) control: PathBuf,
+    /// Whether the lab can run here.
+    pub(crate) is_root: bool,
+    /// Browsers that watch.
+    pub(crate) watchers: AtomicUsize,
+    /// What a gateway said last, and when: however many ask, it is asked once.
+    pub(crate) gateway: Mutex<Option<(tokio::time::Instant, Result<String, String>)>>,
+}
+
+/// Serves until SIGINT or SIGTERM, then ends all runs in order.
+pub(crate) async fn serve(
+    args: &Args,
+    print: impl Fn(&str) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let mut interrupted = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+    let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| {
+        format!(
+            "cannot listen at {}: give another address or port by --listen",
+            args.listen
+        )
+    })?;
+    let at = listener
+        .local_addr()
+        .context("the listener has no address")?;
+    let server = Arc::new(prepare(args, at)?);
+    if server.is_root {
+        // What a killed server's runs left in the kernel. It says itself what it could not remove.
+        let clean = ["lab", "clean"].map(Into::into);
+        let swept = child::output(
+            &server.limits,
+            &clean,
+            Path::new("."),
+            Duration::from_secs(60),
+        );
+        if let Err(error) = swept.await {
+            tracing::warn!(%error, "cannot sweep what earlier runs left");
+        }
+    }
+    { server.queue.resume() }
+        .with_context(|| format!("cannot read the results in `{}`", args.results.display()))?;
+    print(&format!("{}/?token={}", address(at), server.guard.token()))?;
+    if !at.ip().is_loopback() {
+        print("Whoever sees the traffic sees the token: there is no TLS here.")?;
+    }
+    let app = api::router(Arc::clone(&server));
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        tokio::select! {
+            () = admit(&listener, &places, &app) => {}
+            _ = interrupted.recv() => break,
+            _ = terminated.recv() => break,
+        }
+    }
+    drop(listener);
+    server.queue.close().await;
+    Ok(())
+}
+
+fn prepare(args: &Args, at: SocketAddr) -> anyhow::Result<Server> {
+    let store = Store::new(&args.results);
+    let store =
+        store.with_context(|| format!("cannot open the folder `{}`", args.results.display()))?;
+    let store = Arc::new(store);
+    let limits = Limits {
+        program: std::env::current_exe().context("this program does not know its own path")?,
+        memory: args.memory.saturating_mul(1_000_000),
+        longest: Duration::from_secs(60 * args.longest),
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Server {
+        guard: Guard::new(at, &args.name)?,
+        queue: Queue::new(
+            Arc::clone(&store),
+            limits.clone(),
+            args.jobs.unwrap_or(processors),
+        ),
+        studies: Studies::new(&args.papers, store.folder()),
+        store,
+        limits,
+        advisor: args.advisor.clone(),
+        control: args.control.clone(),
+        is_root: rustix::process::geteuid().is_root(),
+        watchers: AtomicUsize::new(0),
+        gateway: Mutex::default(),
+    })
+}
+
+/// Takes the next connection once there is a place for it.
+async fn admit(listener: &TcpListener, places: &Arc<Semaphore>, app: &Router) {
+    let Ok(place) = Arc::clone(places).acquire_owned().await else {
+        return;
+    };
+    match listener.accept().await {
+        Ok((stream, _)) => {
+            let app = app.clone();
+            tokio::spawn(async move {
+                converse(stream, app).await;
+                drop(place);
+            });
+        }
+        // Descriptors have run out, or the peer has gone already.
+        Err(error) => {
+            tracing::debug!(%error, "accept");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, app: Router) {
+    // What is sent is whole answers and events that are wanted at once.
+    let _ = stream.set_nodelay(true);
+    let conversation = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    if let Err(error) = conversation.await {
+        tracing::debug!(%error, "connection");
+    }
+}
+
+/// How a browser on this machine reaches `at`.
+fn address(at: SocketAddr) -> String {
+    let ip = match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, at.port()))
+}

@@ -1,0 +1,250 @@
+// The testbed in a browser: node web/web-check.mjs BENTPIPE [--advisor FOLDER] [--quick] [--shots FOLDER]. Starts `bentpipe web` on a port of
+// its own and does in Chromium what a researcher does: picks, edits, runs, watches, compares, downloads; then by the keyboard alone; axe-core
+// and overflow in light and dark at 360, 768 and 1300 px. Run as root it runs the lab, too. Any word on the console, and any request that leaves
+// this server, is a failure.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [program, ...rest] = process.argv.slice(2);
+const option = (name) => (rest.includes(name) ? rest[rest.indexOf(name) + 1] : null);
+const quick = rest.includes("--quick");
+const shots = option("--shots");
+const advisor = option("--advisor");
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const root = process.getuid() === 0;
+
+const results = mkdtempSync(join(tmpdir(), "bentpipe-web-"));
+const server = spawn(program, ["web", "--listen", "127.0.0.1:0", "--results", results, ...(advisor ? ["--advisor", advisor] : [])], { stdio: ["ignore", "pipe", "inherit"] });
+const address = await new Promise((resolve, reject) => {
+  server.stdout.once("data", (data) => resolve(`${data}`.trim().split("\n")[0]));
+  server.once("exit", (code) => reject(new Error(`bentpipe web ended with ${code}`)));
+});
+const { origin } = new URL(address);
+
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
+const wrong = [];
+async function context(settings = {}) {
+  const made = await browser.newContext({ viewport: { width: 1300, height: 900 }, ...settings });
+  made.on("page", (page) => {
+    page.on("console", (message) => wrong.push(`console: ${message.text()} (${message.location().url})`));
+    page.on("pageerror", (error) => wrong.push(`error: ${error.message}`));
+    page.on("request", (request) => {
+      const { protocol } = new URL(request.url());
+      if (!request.url().startsWith(`${origin}/`) && !["data:", "blob:"].includes(protocol)) wrong.push(`request: ${request.url()}`);
+    });
+  });
+  return made;
+}
+const told = (page, key, value) => page.waitForFunction(([key, value]) => {
+  const is = document.documentElement.dataset[key];
+  return value === null ? is !== undefined : is === value;
+}, [key, value], { timeout: 120_000, polling: 30 });
+const go = async (page, hash) => {
+  await page.evaluate((hash) => (location.hash = hash), hash);
+  await told(page, "shown", `#${hash}`);
+};
+const saved = async (page, click) => {
+  const [download] = await Promise.all([page.waitForEvent("download"), click()]);
+  return { name: download.suggestedFilename(), text: readFileSync(await download.path(), "utf8") };
+};
+
+try {
+  // Without the token there is a page that asks for it, which takes the whole address.
+  const fresh = await context();
+  const page = await fresh.newPage();
+  await page.goto(`${origin}/`).catch(() => {});
+  assert.match(await page.locator("h1").innerText(), /token/);
+  // That answer is a 401, which browsers put on the console.
+  wrong.splice(0, wrong.length, ...wrong.filter((line) => !line.includes("401")));
+  await page.locator("input[name=token]").fill(address);
+  await page.locator("button[type=submit]").click();
+  await told(page, "checked", null);
+  assert.equal(new URL(page.url()).search, "", "the token is not left in the address");
+
+  // A mistake is told at its line, and is found by a click.
+  await page.locator("#scenario").selectOption("scenarios/split.toml");
+  const text = page.locator("#text");
+  await page.waitForFunction(() => document.getElementById("text").value.includes("bentpipe_rate"));
+  const right = await text.inputValue();
+  await text.fill(right.replace("delay", "dealy"));
+  await page.locator("#problems button").waitFor();
+  assert.match(await page.locator("#problems").innerText(), /did you mean `delay`/);
+  assert.ok(await page.locator("#start").isDisabled());
+  await page.locator("#problems button").first().click();
+  assert.equal(await page.evaluate(() => document.activeElement.id), "text");
+  await text.fill(right);
+  await page.locator("#problems .right").waitFor();
+
+  // The form sets a value over the text; two controls and no PEP beside the split make four runs.
+  const rate = page.locator("input[data-key='links.space.rate']");
+  await rate.fill("5Mbit/s");
+  await rate.press("Tab");
+  await page.locator("#problems .right").waitFor();
+  await page.locator("input[name='control-reno']").check();
+  await page.locator("input[name='pep-none']").check();
+  assert.match(await page.locator("#start").innerText(), /4/);
+  await page.locator("#start").click();
+  await page.waitForFunction(() => document.documentElement.dataset.compared, null, { timeout: 120_000 });
+  assert.equal(await page.locator("main thead th").count(), 5);
+  assert.match(await page.locator("main table").first().innerText(), /goodput/);
+  assert.match(await page.locator("main table").first().innerText(), /[+−]\d|×/);
+  assert.ok((await page.locator("canvas").count()) >= 4);
+  const csv = await saved(page, () => page.getByRole("button", { name: "Save as CSV" }).click());
+  assert.match(csv.text, /^"measure","unit","split/);
+  const json = await saved(page, () => page.getByRole("button", { name: "Save as JSON" }).click());
+  assert.equal(JSON.parse(json.text).length, 4);
+  assert.equal(JSON.parse(json.text)[0].result.engine, "simulator");
+  const svg = await saved(page, () => page.getByRole("button", { name: "Throughput: save as SVG" }).click());
+  assert.match(svg.text, /<svg[^>]*>.*polyline/s);
+  // The link is permanent: another page of the same browser opens it.
+  const link = page.url();
+  const other = await fresh.newPage();
+  await other.goto(link);
+  await told(other, "compared", null);
+  await other.close();
+
+  // A run is watched while it goes on, and stopped.
+  await go(page, "run");
+  await page.locator("#scenario").selectOption("scenarios/geo.toml");
+  await page.waitForFunction(() => document.getElementById("text").value.includes('name = "geo"'));
+  const geo = await text.inputValue();
+  await text.fill(geo.replace('"60s"', '"86400s"').replace('"30s"', '"86000s"').replace("10Mbit/s", "1Gbit/s").replace('packet_error_rate = "1%"', ""));
+  await page.locator("#problems .right").waitFor();
+  await page.locator("#start").click();
+  await page.waitForFunction(() => Number(document.documentElement.dataset.looks) > 20);
+  await page.waitForFunction(() => /at most .* left/.test(document.querySelector(".lead").textContent));
+  assert.equal(await page.locator("canvas").count(), 4);
+  await page.getByRole("button", { name: "Stop" }).click();
+  await told(page, "state", "stopped");
+
+  // A run with captures: its figures, its files, the time-sequence page.
+  await go(page, "run");
+  await page.locator("#scenario").selectOption("scenarios/geo.toml");
+  await page.waitForFunction(() => document.getElementById("text").value.includes('name = "geo"'));
+  await text.fill(geo.replace('duration = "30s"', 'bytes = "300kB"'));
+  await page.locator("#problems .right").waitFor();
+  await page.getByLabel("capture each end").check();
+  await page.locator("#start").click();
+  await told(page, "over", null);
+  await page.locator("h2", { hasText: "Captures" }).waitFor();
+  const result = await saved(page, () => page.getByRole("link", { name: /^result.json/ }).click());
+  assert.equal(JSON.parse(result.text).flows[0].outcome, "finished");
+  const capture = await saved(page, () => page.getByRole("link", { name: /^pcapng/ }).first().click());
+  assert.match(capture.name, /pcapng$/);
+  assert.match(await page.locator("pre").innerText(), /bentpipe sim run asked.toml --pcap captures/);
+  const [trace] = await Promise.all([fresh.waitForEvent("page"), page.getByRole("link", { name: /time and sequence/ }).first().click()]);
+  await trace.waitForSelector("canvas");
+  assert.match(await trace.title(), /trace/);
+  await trace.close();
+
+  // A link of the advisor, each row a run.
+  await go(page, "run");
+  await page.locator("#scenario").selectOption("presets/GEO/medium");
+  await page.waitForFunction(() => document.getElementById("text").value.includes('name = "advisor"'));
+  for (const row of [1, 4]) await page.locator(`input[name='row-${row}']`).check();
+  await page.locator("#start").click();
+  await page.waitForFunction(() => document.documentElement.dataset.compared?.split(",").length === 3, null, { timeout: 120_000 });
+
+  // On real TCP, where that can be.
+  if (root && !quick) {
+    await go(page, "run");
+    await page.locator("#scenario").selectOption("scenarios/geo.toml");
+    await page.waitForFunction(() => document.getElementById("text").value.includes('name = "geo"'));
+    await text.fill(geo.replace('duration = "30s"', 'duration = "5s"'));
+    await page.locator("#problems .right").waitFor();
+    await page.getByLabel(/^lab/).check();
+    await page.locator("#start").click();
+    await page.waitForFunction(() => Number(document.documentElement.dataset.looks) > 10, null, { timeout: 60_000 });
+    await told(page, "state", "done");
+  }
+
+  // History has them all; what the server was told is there after it was started anew, too (crates/cli/tests/web.rs).
+  await go(page, "history");
+  assert.ok((await page.locator("tbody tr").count()) >= 9);
+  await page.getByLabel("Find").fill("reno, no pep");
+  assert.equal(await page.locator("tbody tr").count(), 1);
+  for (const name of ["studies", "gateway", "watch", "compare"]) await go(page, name);
+  await go(page, "studies");
+  assert.match(await page.locator("main").innerText(), /sing-soh-2005/);
+  await go(page, "gateway");
+  assert.match(await page.locator("main").innerText(), /no gateway is here/);
+  if (advisor) {
+    await page.goto(`${origin}/advisor/`);
+    await page.waitForFunction(() => document.querySelector("#table td:not(.pending)"), null, { timeout: 60_000 });
+  }
+
+  // By the keyboard alone: choose, change a value, run, go to the file.
+  const keys = await fresh.newPage();
+  await keys.goto(`${origin}/#run`);
+  await told(keys, "checked", null);
+  const focus = () => keys.evaluate(() => {
+    const on = document.activeElement;
+    return on.id || on.name || on.ariaLabel || on.textContent.trim();
+  });
+  const tab = async (wanted, most = 80) => {
+    for (let i = 0; i < most; i++) {
+      if (wanted.test(await focus())) return;
+      await keys.keyboard.press("Tab");
+    }
+    assert.fail(`${wanted} is not reached by Tab`);
+  };
+  await tab(/^scenario$/);
+  await keys.keyboard.type("geo.toml");
+  await tab(/^Seed$/);
+  await keys.keyboard.press("Control+A");
+  await keys.keyboard.type("7");
+  await tab(/^start$/);
+  await keys.keyboard.press("Enter");
+  await told(keys, "over", null);
+  await tab(/^result.json/);
+  const [own] = await Promise.all([keys.waitForEvent("download"), keys.keyboard.press("Enter")]);
+  assert.equal(JSON.parse(readFileSync(await own.path(), "utf8")).seed, 7);
+  await keys.close();
+
+  // What a screen reader and weak eyes meet, in light and dark; and how it stands on narrow screens.
+  const compared = new URL(link).hash.slice(1);
+  const watched = `watch/${compared.split("/")[1].split(",")[0]}`;
+  for (const colorScheme of ["light", "dark"]) {
+    for (const width of [360, 768, 1300]) {
+      const looking = await context({ colorScheme, viewport: { width, height: 900 }, reducedMotion: "reduce" });
+      const look = await looking.newPage();
+      await look.goto(address);
+      await told(look, "checked", null);
+      for (const name of ["run", watched, compared, "history", "studies", "gateway"]) {
+        await go(look, name);
+        if (name === compared) await told(look, "compared", null);
+        if (name === watched) await told(look, "over", null);
+        await look.waitForTimeout(150);
+        const place = `${name.split("/")[0]}, ${width} px, ${colorScheme}`;
+        const wide = await look.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${place}: ${wide} px wider than the screen`);
+        if (width === 768 || !quick) {
+          await look.evaluate(axe);
+          const { violations } = await look.evaluate(() => window.axe.run(document));
+          for (const { id, impact, nodes } of violations) {
+            const line = `axe, ${place}: ${impact} ${id}: ${nodes.slice(0, 4).map((node) => node.target).join(", ")}`;
+            if (["serious", "critical"].includes(impact)) wrong.push(line);
+            else console.log(line);
+          }
+        }
+        if (shots) {
+          mkdirSync(shots, { recursive: true });
+          await look.screenshot({ path: join(shots, `${name.split("/")[0]}-${width}-${colorScheme}.png`), fullPage: true });
+        }
+      }
+      await looking.close();
+    }
+  }
+  assert.deepEqual(wrong, []);
+  console.log("the testbed is well");
+} finally {
+  await browser.close();
+  server.kill();
+  await new Promise((resolve) => server.once("exit", resolve));
+  rmSync(results, { recursive: true });
+}
