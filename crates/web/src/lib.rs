@@ -2,9 +2,9 @@
 //!
 //! The server runs nothing itself: each run, study and order to a gateway is a child process of the same binary
 //! (`bentpipe sim run`, `lab run`, `study run`, `trace`, `gateway`), so that a scenario without end is stopped, and one
-//! that wants all memory is refused it, without the server ([`child`]). What it knows is in the result folders alone
-//! ([`store`]). Whoever asks must have the token that is printed at the start, by a browser that was given this address
-//! ([`guard`]). The pages are in `web/testbed`, built into the binary ([`assets`]).
+//! that wants all memory is refused it, without the server (`child`). What it knows is in the result folders alone
+//! (`store`). Whoever asks must have the token that is printed at the start, by a browser that was given this address
+//! (`guard`). The pages are in `web/testbed`, built into the binary (`assets`).
 //!
 //! Begin with [`run`], then `api.rs`.
 #![forbid(unsafe_code)]
