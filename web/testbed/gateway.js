@@ -28,14 +28,26 @@ export async function show(target) {
   return { end: () => clearTimeout(timer) };
 }
 
-/** All that the status says: plain values in one table, each object or list in one of its own. */
+/** All that the status says: plain values in one list, each object in one of its own, each list in a table. What is 0 is counted only. */
 function tables(status) {
-  const plain = Object.entries(status).filter(([, value]) => value === null || typeof value !== "object");
-  const rest = Object.entries(status).filter(([, value]) => value !== null && typeof value === "object");
+  const isPlain = ([, value]) => value === null || typeof value !== "object";
+  const entries = Object.entries(status);
   return [
-    make("dl", { class: "how" }, plain.map(([key, value]) => [make("dt", {}, key.replaceAll("_", " ")), make("dd", {}, `${value}`)])),
-    ...rest.flatMap(([key, value]) => [make("h2", {}, key.replaceAll("_", " ")), Array.isArray(value) ? rows(value) : make("dl", { class: "how" }, flat(value).map(([name, it]) => [make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, `${it}`)]))]),
+    values(entries.filter(isPlain)),
+    ...entries.filter((entry) => !isPlain(entry)).flatMap(([key, value]) => [make("h2", {}, words(key)), Array.isArray(value) ? rows(value) : values(flat(value))]),
   ];
+}
+
+const words = (key) => key.replaceAll("_", " ");
+const isNothing = (value) => value === 0 || value === null || value === "";
+
+function values(entries) {
+  const telling = entries.filter(([, value]) => !isNothing(value));
+  const rest = entries.length - telling.length;
+  return [
+    telling.length ? make("dl", { class: "how" }, telling.map(([key, value]) => [make("dt", {}, words(key)), make("dd", {}, `${value}`)])) : [],
+    rest ? make("p", { class: "note" }, telling.length ? `${rest} more are 0 or not set.` : "All are 0 or not set.") : [],
+  ].flat();
 }
 
 /** The values in an object and below, by their paths. */
@@ -44,7 +56,10 @@ function flat(value, before = "") {
 }
 
 function rows(list) {
-  if (!list.length) return make("p", { class: "note" }, "None.");
+  const idle = (one) => typeof one === "object" && Object.values(one).every((value) => isNothing(value) || typeof value === "string");
+  const all = list.length;
+  list = list.filter((one) => !idle(one));
+  if (!list.length) return make("p", { class: "note" }, all ? `All ${all} are 0.` : "None.");
   if (typeof list[0] !== "object") return make("p", {}, list.join(", "));
   const keys = [...new Set(list.flatMap((one) => flat(one).map(([key]) => key)))];
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rows" }, make("table", {}, make("thead", {}, make("tr", {}, keys.map((key) => make("th", { scope: "col" }, key.replaceAll("_", " "))))),
