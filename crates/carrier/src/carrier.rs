@@ -6,7 +6,7 @@ use crate::outgoing::Outgoing;
 use crate::packet::{self, Carried, Held};
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_gateway_config::{Config, Leg};
-use bentpipe_interception::{AdmissionSwitch, CarrierPlace, Marks};
+use bentpipe_interception::{AdmissionSwitch, CarrierPlace, Marks, QueueReader};
 use bentpipe_os::netlink::{Family, Mark, Netlink, NetlinkError, TurnedBack};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, NftError, TableFamily};
 use bentpipe_pep::Side;
@@ -159,7 +159,7 @@ impl Carrier {
             Ok(epoll)
         };
         let epoll = watch().map_err(system("epoll set", reason))?;
-        switch.hold_carried();
+        switch.hold_queue(QueueReader::Carrier);
         Ok(Self {
             _holds: holds,
             queues,
@@ -239,13 +239,15 @@ impl Carrier {
         Ok(())
     }
 
-    /// Packets from space come to their queue for a moment more, and what is sent to this machine's sockets finds them.
+    /// The thread lives: packets from space come to their queue for a moment more, and what is sent to this machine's sockets finds
+    /// them.
     fn hold(&mut self) {
+        self.shared.reader_beats(QueueReader::Carrier);
         let now = timer::now();
         if self.hold_again > now {
             return;
         }
-        self.switch.hold_carried();
+        self.switch.hold_queue(QueueReader::Carrier);
         self.hold_again = now + PERIOD;
         if self.lead_again > now {
             return;

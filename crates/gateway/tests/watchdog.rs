@@ -131,6 +131,7 @@ fn a_thread_that_hangs_is_told_and_connections_pass() {
             "[sat]\nack_rate = \"1Mbit/s\"\ncongestion_control = \"cubic\"",
         ),
         ("snoop", "[[policy]]\naction = \"snoop\"\nport = 7001"),
+        ("carrier", "[sat]\ncarrier = \"scps\"\nrate = \"100Mbit/s\""),
     ] {
         let stage = Stage::new();
         if name == "chains" {

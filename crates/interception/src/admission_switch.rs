@@ -4,7 +4,7 @@
 //! and without waiting, and the watchdog keeps the element alive while all is well. When nobody does so any more,
 //! because the gateway hangs or has died, new connections pass.
 
-use crate::ruleset::{CARRIED, QueueReader, SwitchPosition};
+use crate::ruleset::{QueueReader, SwitchPosition};
 use bentpipe_os::nft::Switch;
 use std::sync::{Mutex, PoisonError};
 
@@ -48,11 +48,6 @@ impl AdmissionSwitch {
         if let Some(position) = reader.position() {
             self.switch.hold(position);
         }
-    }
-
-    /// Packets from space wait for our own TCP for a moment more. Says whether the table is there.
-    pub fn hold_carried(&self) -> bool {
-        self.switch.hold(CARRIED)
     }
 
     /// What the switch adds to the table.

@@ -74,7 +74,7 @@ mod time_wait;
 pub use acks::WAIT as ACKS_PRIORITY;
 pub use carrier::CarrierPlace;
 pub use snoop::WAIT as SNOOP_PRIORITY;
-pub(crate) use switch_position::{CARRIED, SwitchPosition};
+pub(crate) use switch_position::SwitchPosition;
 pub use switch_position::{Limit, PassReason, QueueReader};
 
 use crate::listen_addresses::ListenAddresses;

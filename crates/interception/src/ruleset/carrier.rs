@@ -4,16 +4,16 @@
 //! By a priority the next chain, of another table ([`bentpipe_os::nft::HoldTable`]), has them wait for it. From space come, beside
 //! packets for such sockets, SYNs that it has to know before anybody decides about them, and packets of connections whose
 //! socket has ended before all of its bytes were there; and ICMP errors about packets of its own that were too long. So all of TCP waits that is not for another socket of the leg, and what is
-//! not for our own TCP goes on from there; as long as it attends, which the [`Switch`] tells. What is for a socket of the leg
+//! not for our own TCP goes on from there; as long as it attends, which the switch tells ([`QueueReader`]). What is for a socket of the leg
 //! waits in any case.
 //!
 //! After a handover two gateways carry, each the connections that began with it. What comes from space for a socket of the other
 //! goes to that one alone; what is for no socket waits for both, one after the other: each has a place of its own in the hook.
 
-use super::{CARRIED, Ruleset};
+use super::{QueueReader, Ruleset};
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::netlink::Mark;
-use bentpipe_os::nft::{self, Switch};
+use bentpipe_os::nft;
 
 /// Where in the output hook packets of sockets wait, behind `notrack_out`.
 const OUTPUT: i32 = -298;
@@ -66,7 +66,7 @@ impl Ruleset {
         let others = [self.marks.sat(), self.marks.tracked(LegId::Sat)];
         let [plain, tracked] = others;
         let Mark { value, mask } = Mark::GATEWAYS;
-        let attended = Switch::matches(CARRIED);
+        let attended = QueueReader::Carrier.attends();
         format!(
             "\
 chain carrier_out {{

@@ -54,11 +54,13 @@ pub enum QueueReader {
     Snoop,
     /// Thins out acknowledgements.
     Acks,
+    /// Carries a leg by our own TCP.
+    Carrier,
 }
 
 impl QueueReader {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Chains, Self::Snoop, Self::Acks];
+    pub const ALL: [Self; 4] = [Self::Chains, Self::Snoop, Self::Acks, Self::Carrier];
 
     /// The name of its thread.
     pub fn name(self) -> &'static str {
@@ -66,17 +68,19 @@ impl QueueReader {
             Self::Chains => "chains",
             Self::Snoop => "snoop",
             Self::Acks => "acks",
+            Self::Carrier => "carrier",
         }
     }
 
     /// The position of the switch that it holds while it reads its queue, beside that of new connections: packets come to the
-    /// queue only as long as it does. Packets of split connections, which rules of the operator's may drop or refuse, wait for
-    /// their thread however long that takes.
+    /// queue only as long as it does. Packets of split connections, which rules of the operator's may drop or refuse, or which are
+    /// carried, wait for their thread however long that takes.
     pub(crate) fn position(self) -> Option<u16> {
         match self {
             Self::Chains => None,
             Self::Snoop => Some(7),
             Self::Acks => Some(8),
+            Self::Carrier => Some(9),
         }
     }
 
@@ -85,9 +89,6 @@ impl QueueReader {
         self.position().map_or_else(String::new, Switch::matches)
     }
 }
-
-/// The position that says that our own TCP reads the queue of packets from space, which it holds beside the others.
-pub(crate) const CARRIED: u16 = 9;
 
 impl SwitchPosition {
     /// Its number on the switch.
@@ -160,7 +161,6 @@ mod tests {
                 .into_iter()
                 .filter_map(QueueReader::position),
         );
-        numbers.push(CARRIED);
         numbers.sort_unstable();
         assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert!(

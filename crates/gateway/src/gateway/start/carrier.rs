@@ -4,7 +4,7 @@ use super::{StartError, system};
 use crate::gateway::thread_set::{Role, ThreadSet};
 use bentpipe_carrier::{Carrier, CarrierHandle};
 use bentpipe_gateway_config::Config;
-use bentpipe_interception::{AdmissionSwitch, CarrierPlace, Marks};
+use bentpipe_interception::{AdmissionSwitch, CarrierPlace, Marks, QueueReader};
 use bentpipe_relay::{Counters, Shared};
 use std::sync::Arc;
 
@@ -27,7 +27,12 @@ pub(super) fn spawn(
     )?;
     let handle = carrier.handle();
     thread_set
-        .spawn("carrier".to_owned(), Role::Aids, shared, || carrier.run())
+        .spawn(
+            QueueReader::Carrier.name().to_owned(),
+            Role::Reads(QueueReader::Carrier),
+            shared,
+            || carrier.run(),
+        )
         .map_err(system("start a thread"))?;
     Ok(Some(handle))
 }
