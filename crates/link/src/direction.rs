@@ -140,6 +140,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
     pub fn push(&mut self, packet: P, len: Bytes, now: Instant) -> Option<P> {
         self.advance(now);
         if !self.entrance.is_empty() && self.is_struck(len, now) {
+            self.ring.discard(packet);
             return None;
         }
         let Waiters::Ring(limit) = self.queue else {
@@ -154,7 +155,11 @@ impl<P: Send, O: Observer> Direction<P, O> {
         let arrival = if idle {
             // This packet begins now, not when the last one ended.
             self.way.free = now;
-            Some(self.way.leave(len, now)?)
+            let Some(arrival) = self.way.leave(len, now) else {
+                self.ring.discard(packet);
+                return None;
+            };
+            Some(arrival)
         } else {
             None
         };
@@ -254,6 +259,23 @@ impl<P: Send, O: Observer> Direction<P, O> {
     #[inline]
     pub fn due(&self) -> Instant {
         self.deadline().unwrap_or(Instant::MAX)
+    }
+
+    /// Keeps the packets that channels strike from now on for [`Self::take_lost`], for an owner who has something to give back
+    /// with them; otherwise they are dropped.
+    pub const fn keep_lost(&mut self) {
+        self.ring.keep_lost();
+    }
+
+    /// Whether there are packets for [`Self::take_lost`].
+    #[inline]
+    pub const fn has_lost(&self) -> bool {
+        self.ring.has_lost()
+    }
+
+    /// One of the packets that a channel struck, if they are kept.
+    pub fn take_lost(&mut self) -> Option<P> {
+        self.ring.take_lost()
     }
 
     /// Changes the rate. What has begun to leave keeps its time of arrival; what waits in the

@@ -13,6 +13,10 @@ pub(crate) struct Ring<P> {
     arrival: Instant,
     /// The bytes of the packets that wait.
     waiting: Bytes,
+    /// Packets that never arrive, until their owner takes them.
+    lost: Vec<P>,
+    /// Their owner wants them.
+    keeps_lost: bool,
 }
 
 struct Slot<P> {
@@ -41,6 +45,8 @@ impl<P> Ring<P> {
             hollow: 0,
             arrival: Instant::MAX,
             waiting: Bytes(0),
+            lost: Vec::new(),
+            keeps_lost: false,
         }
     }
 
@@ -108,13 +114,42 @@ impl<P> Ring<P> {
     /// The packet that begins to leave never arrives.
     #[cold]
     fn lose(&mut self) {
-        if self.begun == 0 {
-            self.slots.pop_front();
+        let packet = if self.begun == 0 {
+            self.slots.pop_front().and_then(|slot| slot.packet)
         } else if let Some(slot) = self.slots.get_mut(self.begun) {
-            slot.packet = None;
             self.begun += 1;
             self.hollow += 1;
+            slot.packet.take()
+        } else {
+            None
+        };
+        if let Some(packet) = packet {
+            self.discard(packet);
         }
+    }
+
+    /// `packet` never arrives.
+    #[cold]
+    pub(crate) fn discard(&mut self, packet: P) {
+        if self.keeps_lost {
+            self.lost.push(packet);
+        }
+    }
+
+    /// Keeps packets that never arrive until they are taken.
+    pub(crate) const fn keep_lost(&mut self) {
+        self.keeps_lost = true;
+    }
+
+    /// Whether packets that never arrive were kept.
+    #[inline]
+    pub(crate) const fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Takes one of them.
+    pub(crate) fn take_lost(&mut self) -> Option<P> {
+        self.lost.pop()
     }
 
     /// When the first packet under way arrives; [`Instant::MAX`] where none is under way.

@@ -34,6 +34,50 @@ fn packet_errors_stay_in_their_binomial_interval() {
 }
 
 #[test]
+fn who_wants_lost_packets_back_gets_each_once() {
+    const PACKETS: usize = 3000;
+    let half = || -> Vec<Box<dyn Channel>> { vec![Box::new(PacketError::new(probability(0.5)))] };
+    // Struck as they leave at once, as they leave after a wait, and before the queue.
+    for (spacing, errors_before_queue) in [(1_000_000, false), (10, false), (10, true)] {
+        for keeps in [true, false] {
+            let mut link = direction(Settings {
+                rate: Some(Rate::from_bits_per_sec(1_000_000_000)),
+                channels: half(),
+                errors_before_queue,
+                ..Settings::default()
+            });
+            if keeps {
+                link.keep_lost();
+            }
+            let mut seen = Vec::new();
+            let mut returned = 0;
+            for number in 0..PACKETS as u32 {
+                let now = at(u64::from(number) * spacing);
+                assert_eq!(link.push(number, Bytes(40), now), None);
+                while link.has_lost() {
+                    seen.extend(link.take_lost());
+                    returned += 1;
+                }
+            }
+            while let Some(due) = link.deadline() {
+                seen.extend(link.deliver(due).map(|(_, packet)| packet));
+            }
+            while let Some(lost) = link.take_lost() {
+                seen.push(lost);
+                returned += 1;
+            }
+            let struck = link.observer().drops(DropCause::Lost)
+                + link.observer().drops(DropCause::BeforeQueue);
+            assert_binomial(struck, PACKETS, 0.5, "struck");
+            assert_eq!(returned, if keeps { struck } else { 0 });
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen.len(), PACKETS - struck + returned);
+        }
+    }
+}
+
+#[test]
 fn bit_errors_corrupt_as_many_packets_as_their_lengths_ask() {
     for (rate, len) in [
         (1e-6, 1500),

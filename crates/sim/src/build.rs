@@ -114,12 +114,12 @@ pub(crate) fn engine<O: Observer>(
         network: Network {
             own: scenario.flows.len(),
             schedule: EventQueue::new(first_end, ends.len()),
+            packets: Packets::new(simplex_links.len()),
             links: simplex_links,
             routes,
             observer,
             codec,
             fault: None,
-            packets: Packets::new(),
         },
         ends,
         peps,
@@ -190,7 +190,9 @@ fn simplex_links(
         let mut both = Link::new(there, back, seed, name);
         both.begin(Instant::ZERO);
         let [a, b] = &link.ends;
-        for (direction, to) in both.into_directions().into_iter().zip([b, a]) {
+        for (mut direction, to) in both.into_directions().into_iter().zip([b, a]) {
+            // Each packet has a place to be given back.
+            direction.keep_lost();
             simplex_links.push(SimplexLink {
                 direction,
                 to: nodes.of(to),

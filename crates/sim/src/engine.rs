@@ -183,7 +183,7 @@ impl<O: Observer> Engine<O> {
                     packet.set_host(ends[packet.to.peer().index()].peer_host);
                 }
                 let len = packet.length();
-                leaving.push((side, packets.put(packet), len));
+                leaving.push((side, packets.put(link, packet), len));
             }
             Output::Event(never) => match never {},
         });

@@ -12,7 +12,6 @@ use bentpipe_cc::Congestion;
 use bentpipe_tcp::{Config, Connection};
 use bentpipe_wire::Ecn;
 use bentpipe_wire::saratoga::Frame;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 pub(crate) struct FlowEndpoint {
@@ -168,6 +167,24 @@ impl FlowEndpoint {
     /// Takes the events of the connection; its application is called where there were any. Returns whether there were.
     #[inline]
     fn hear(&mut self, now: Instant) -> bool {
+        // Most turns end without any.
+        !self.is_silent() && self.hear_events(now)
+    }
+
+    /// Whether its connection has no event to tell, as far as is known without asking.
+    #[inline]
+    fn is_silent(&self) -> bool {
+        match &self.protocol {
+            Protocol::Tcp(Tcp {
+                connection: Some(EndConnection::Bare(connection)),
+                ..
+            }) => !connection.has_event(),
+            _ => false,
+        }
+    }
+
+    #[inline(never)]
+    fn hear_events(&mut self, now: Instant) -> bool {
         let Protocol::Tcp(Tcp {
             connection: Some(connection),
             ..
@@ -217,7 +234,7 @@ impl FlowEndpoint {
         }
     }
 
-    /// [`Machine::input`] without moving the packet.
+    /// A packet arrived.
     #[inline(never)]
     pub(crate) fn receive(&mut self, packet: &Packet, now: Instant) {
         if self.queueing.next < now {
@@ -244,27 +261,23 @@ impl FlowEndpoint {
     }
 
     #[cold]
-    fn transmit_frame(&mut self, now: Instant) -> Option<((), Packet)> {
+    fn transmit_frame(&mut self, packet: &mut Packet, now: Instant) -> Option<(Ecn, Bytes)> {
         let Protocol::Saratoga(file) = &mut self.protocol else {
             return None;
         };
         let ((), frame) = file.transmit(now)?;
         let length = file.length(&frame);
-        Some((
-            (),
-            self.packet(
-                Content::Saratoga(Box::new(frame)),
-                Ecn::NotCapable,
-                length.0,
-            ),
-        ))
+        packet.content = Content::Saratoga(Box::new(frame));
+        Some(self.address(packet, Ecn::NotCapable, length))
     }
 
-    /// The packet that carries `content` to the other end.
+    /// Addresses `packet`, whose content is of `length` bytes with all headers, to the other end; returns its ECN field and
+    /// its length.
     #[inline]
-    const fn packet(&self, content: Content, ecn: Ecn, length: u64) -> Packet {
+    fn address(&self, packet: &mut Packet, ecn: Ecn, length: Bytes) -> (Ecn, Bytes) {
         // Links have an MTU of at most 65,535 bytes.
-        Packet::new(content, self.peer, (self.peer_host, ecn), length as u16)
+        packet.address(self.peer, (self.peer_host, ecn), length.0 as u16);
+        (ecn, length)
     }
 
     /// Notes what became of its file.
@@ -320,20 +333,9 @@ impl FlowEndpoint {
     pub(crate) fn is_broken(&self) -> bool {
         self.record.broken.is_some() || self.record.damaged
     }
-}
 
-/// The application is called, where the connection has pending for it, before anything leaves: what it writes takes the
-/// acknowledgement of what it read along.
-impl Machine for FlowEndpoint {
-    type Packet = Packet;
-    type Port = ();
-    type Event = Infallible;
-
-    fn input(&mut self, (): (), packet: Packet, now: Instant) {
-        self.receive(&packet, now);
-    }
-
-    fn timeout(&mut self, now: Instant) {
+    /// The time is `now`: acts on every deadline up to it.
+    pub(crate) fn timeout(&mut self, now: Instant) {
         match &mut self.protocol {
             Protocol::Saratoga(file) => {
                 file.timeout(now);
@@ -359,37 +361,42 @@ impl Machine for FlowEndpoint {
         }
     }
 
+    /// Writes the next packet that leaves over `packet`; returns the ECN field of its IP header and its length, so that
+    /// nobody has to read them back. The application is called, where the connection has events for it, before anything
+    /// leaves: what it writes takes the acknowledgement of what it read along.
     #[inline(always)]
-    fn transmit(&mut self, now: Instant) -> Option<((), Packet)> {
+    pub(crate) fn transmit_into(
+        &mut self,
+        packet: &mut Packet,
+        now: Instant,
+    ) -> Option<(Ecn, Bytes)> {
         loop {
             if self.pending.calls {
                 self.call(now);
             }
             let connection = match &mut self.protocol {
-                Protocol::Tcp(tcp) => tcp.connection.as_mut()?,
-                Protocol::Saratoga(_) => return self.transmit_frame(now),
+                Protocol::Tcp(Tcp {
+                    connection: Some(connection),
+                    ..
+                }) => connection,
+                Protocol::Tcp(_) => return None,
+                Protocol::Saratoga(_) => return self.transmit_frame(packet, now),
             };
-            if let Some((segment, ecn, length)) = connection.transmit(now) {
+            let Content::Tcp(segment) = &mut packet.content else {
+                packet.content = Content::default();
+                continue;
+            };
+            if let Some((ecn, length)) = connection.transmit_into(segment, now) {
                 if self.record.owes_final_ack() {
                     self.record.final_ack = Some(now);
                     self.pending.acted = true;
                 }
-                return Some(((), self.packet(Content::Tcp(segment), ecn, length as u64)));
+                return Some(self.address(packet, ecn, Bytes(length as u64)));
             }
             // The application may have closed.
             if !self.hear(now) {
                 return None;
             }
         }
-    }
-
-    #[inline]
-    fn event(&mut self) -> Option<Infallible> {
-        None
-    }
-
-    #[inline]
-    fn deadline(&self) -> Option<Instant> {
-        Some(self.due()).filter(|due| *due != Instant::MAX)
     }
 }

@@ -118,14 +118,14 @@ impl HostedConnection {
         }
     }
 
-    fn transmit(&mut self, now: Instant) -> Option<(Segment, Ecn, usize)> {
+    fn transmit_into(&mut self, segment: &mut Segment, now: Instant) -> Option<(Ecn, usize)> {
         let ((), packet) = self.host.transmit(now)?;
         let Transport::Tcp(tcp) = packet.transport else {
             return None;
         };
-        let segment = Segment::of_header(tcp, packet.payload);
-        let length = self.config.wire_len(&segment);
-        Some((segment, packet.ip.ecn(), length))
+        let ecn = packet.ip.ecn();
+        *segment = Segment::of_header(tcp, packet.payload);
+        Some((ecn, self.config.wire_len(segment)))
     }
 }
 
@@ -212,16 +212,19 @@ impl EndConnection {
         }
     }
 
-    /// What leaves next: the segment, the ECN field of its packet, and the packet's length.
+    /// Writes what leaves next over `segment`; returns the ECN field of its packet, and the packet's length.
     #[inline(always)]
-    pub(crate) fn transmit(&mut self, now: Instant) -> Option<(Segment, Ecn, usize)> {
+    pub(crate) fn transmit_into(
+        &mut self,
+        segment: &mut Segment,
+        now: Instant,
+    ) -> Option<(Ecn, usize)> {
         match self {
             Self::Bare(connection) => {
-                let segment = connection.transmit(now)?;
-                let length = connection.wire_len(&segment);
-                Some((segment, connection.ecn(), length))
+                let due = connection.transmit_into(segment, now);
+                due.then(|| (connection.ecn(), connection.wire_len(segment)))
             }
-            Self::Hosted(hosted) => hosted.transmit(now),
+            Self::Hosted(hosted) => hosted.transmit_into(segment, now),
         }
     }
 

@@ -6,8 +6,8 @@ use crate::flow_endpoint::FlowEndpoint;
 use crate::link_counters::LinkCounters;
 use crate::packet_slab::{Handle, Packets};
 use crate::{Content, EndId, Observer, SimError};
-use bentpipe_base::{Bytes, Instant, Machine, Output};
-use bentpipe_link::{Direction, Length};
+use bentpipe_base::{Bytes, Instant};
+use bentpipe_link::Direction;
 use bentpipe_outcome::LinkLook;
 
 /// One direction of a link, and where it leads (`SimplexLink` of ns-2). The simplex link 2i leads from the first end of
@@ -97,7 +97,11 @@ impl SimplexLink {
         now: Instant,
     ) {
         let direction = &mut self.direction;
-        if let Some(refused) = direction.push(packet, len, now) {
+        let refused = direction.push(packet, len, now);
+        if direction.has_lost() {
+            free_lost(direction, packets);
+        }
+        if let Some(refused) = refused {
             return self.refused(packets, own, refused);
         }
         let queued = direction.waiting();
@@ -115,26 +119,30 @@ impl SimplexLink {
     }
 }
 
+/// Frees the places of packets that will not arrive over `direction`.
+#[cold]
+fn free_lost(direction: &mut Direction<Handle, LinkCounters>, packets: &mut Packets) {
+    while let Some(lost) = direction.take_lost() {
+        packets.free(lost);
+    }
+}
+
 impl<O: Observer> Network<O> {
     /// All that leaves `end` sets out. Returns when the end is due again.
     #[inline(never)]
     pub(crate) fn drain(&mut self, end: &mut FlowEndpoint, id: EndId, now: Instant) -> Instant {
         let link = end.link;
-        let due = end.drain(now, |output| match output {
-            Output::Packet((), packet) => {
-                if let Content::Tcp(segment) = &packet.content {
-                    self.observer.segment(now, id, segment);
-                }
-                let len = packet.length();
-                let packet = self.packets.put(packet);
-                self.push(link, packet, len, now);
+        while let Some((ecn, len)) = end.transmit_into(self.packets.next(link), now) {
+            let handle = self.packets.set_out(link, ecn);
+            if let Content::Tcp(segment) = &self.packets.get(&handle).content {
+                self.observer.segment(now, id, segment);
             }
-            Output::Event(never) => match never {},
-        });
+            self.push(link, handle, len, now);
+        }
         if let Some(connection) = end.connection() {
             self.observer.acted(now, id, connection);
         }
-        due.unwrap_or(Instant::MAX)
+        end.due()
     }
 
     /// Shows the links to the observer when it next looks, as they were when a packet last came or went: to bring them up to
@@ -164,7 +172,7 @@ impl<O: Observer> Network<O> {
             self.observer.sent(now, link, self.packets.get(&packet));
         }
         if self.codec.is_some() {
-            if let Some(packet) = self.rewritten(packet) {
+            if let Some(packet) = self.rewritten(link, packet) {
                 self.enter(link, packet, len, now);
             }
         } else {
@@ -174,10 +182,10 @@ impl<O: Observer> Network<O> {
 
     /// `packet`, emitted as bytes and parsed again.
     #[cold]
-    fn rewritten(&mut self, packet: Handle) -> Option<Handle> {
+    fn rewritten(&mut self, link: usize, packet: Handle) -> Option<Handle> {
         let packet = self.packets.take(packet);
         let read = self.codec.as_mut()?.hop(packet);
-        read.map(|packet| self.packets.put(packet))
+        read.map(|packet| self.packets.put(link, packet))
             .map_err(|fault| self.fault.get_or_insert(fault))
             .ok()
     }

@@ -28,11 +28,18 @@ pub enum Content {
     Saratoga(Box<Frame>),
 }
 
+impl Default for Content {
+    /// An empty segment.
+    fn default() -> Self {
+        Self::Tcp(Segment::default())
+    }
+}
+
 impl Default for Packet {
     /// Nothing, to nowhere.
     fn default() -> Self {
         Self {
-            content: Content::Tcp(Segment::default()),
+            content: Content::default(),
             to: EndId(0),
             host_and_ecn: NOWHERE,
             len: 0,
@@ -54,6 +61,14 @@ impl Packet {
             host_and_ecn: host | (ecn as u16) << HOST_BITS,
             len,
         }
+    }
+
+    /// Gives it another address, ECN field and length.
+    #[inline]
+    pub(crate) const fn address(&mut self, to: EndId, (host, ecn): (u16, Ecn), len: u16) {
+        self.to = to;
+        self.host_and_ecn = host | (ecn as u16) << HOST_BITS;
+        self.len = len;
     }
 
     /// The host that it goes to.

@@ -111,7 +111,8 @@ impl SendBuffer {
         if self.counted {
             return Payload::Virtual { offset: from, len };
         }
-        self.pieces.slice(from, len as usize, self.end)
+        let bytes = self.pieces.slice(from, len as usize, self.end);
+        bytes.map_or(Payload::Absent, Payload::Bytes)
     }
 }
 
@@ -154,7 +155,8 @@ impl Pieces {
     }
 
     /// Bytes `[from, from + len)` of a stream that ends at `end`: a slice, never a copy when they are asked for again.
-    fn slice(&mut self, from: u64, len: usize, end: u64) -> Payload {
+    /// Bytes that were released already, or were never written, are absent.
+    fn slice(&mut self, from: u64, len: usize, end: u64) -> Option<Box<Bytes>> {
         let to = from + len as u64;
         if to > end - self.open.len() as u64 {
             self.close(end);
@@ -165,12 +167,9 @@ impl Pieces {
             self.join(first, from, to);
             return self.slice(from, len, end);
         }
-        // Bytes that were released already, or were never written, are absent.
-        let Some((at, piece)) = self.whole.get(first) else {
-            return Payload::Absent;
-        };
+        let (at, piece) = self.whole.get(first)?;
         let skip = (from - at) as usize;
-        Payload::from(piece.slice(skip..skip + len))
+        Some(Box::new(piece.slice(skip..skip + len)))
     }
 
     /// Makes one piece of bytes `[from, to)`, which begin in the one numbered `first` and end in a later one.

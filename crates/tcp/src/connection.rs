@@ -282,6 +282,12 @@ impl Connection {
         self.epoch = ahead;
     }
 
+    /// Whether there is an event.
+    #[inline]
+    pub fn has_event(&self) -> bool {
+        self.pending.bits != 0
+    }
+
     /// The next event.
     pub fn event(&mut self) -> Option<Event> {
         self.pending.pop()

@@ -10,38 +10,58 @@ impl Connection {
     /// The next segment to send, if one is due.
     #[inline]
     pub fn transmit(&mut self, now: Instant) -> Option<Segment> {
+        let mut segment = Segment::default();
+        self.transmit_into(&mut segment, now).then_some(segment)
+    }
+
+    /// Writes the next segment to send over `segment`, where its owner wants it: a segment that is returned is copied once a
+    /// call, and a processor waits for the last of its fields before it copies one. Returns whether a segment is due.
+    #[inline]
+    pub fn transmit_into(&mut self, segment: &mut Segment, now: Instant) -> bool {
         self.ecn = Ecn::NotCapable;
         if self.reply.is_some() {
             self.tx.counters.segments_sent += 1;
-            return self.reply.take();
+            *segment = self.reply.take().unwrap_or_default();
+            return true;
         }
         match self.state {
-            State::Closed | State::Listen | State::SynSent => return self.transmit_syn(now),
+            State::Closed | State::Listen | State::SynSent => {
+                return self.transmit_syn(segment, now);
+            }
             // Who took data of the SYN may answer before the handshake is complete (RFC 7413).
             State::SynReceived if self.tx.next > 0 && self.has_fast_open() => {}
-            State::SynReceived => return self.transmit_syn(now),
+            State::SynReceived => return self.transmit_syn(segment, now),
             _ => {}
         }
         if self.probe {
-            return Some(self.transmit_probe(now));
+            *segment = self.transmit_probe(now);
+            return true;
         }
         // An acknowledgement with SACK blocks goes on its own: data would leave no room for them.
-        if self.rx.ack_now && (self.has_sack_blocks() || self.has_holes_to_announce()) {
-            return Some(self.acknowledgement(now));
+        let alone = self.rx.ack_now && (self.has_sack_blocks() || self.has_holes_to_announce());
+        if !alone && self.transmit_data(segment, now) {
+            return true;
         }
-        if let Some(segment) = self.transmit_data(now) {
-            return Some(segment);
+        self.acknowledge_if_due(segment, now)
+    }
+
+    /// An acknowledgement without data, if one is due.
+    #[inline]
+    fn acknowledge_if_due(&mut self, segment: &mut Segment, now: Instant) -> bool {
+        let due = self.rx.ack_now;
+        if due {
+            self.acknowledgement(segment, now);
         }
-        self.rx.ack_now.then(|| self.acknowledgement(now))
+        due
     }
 
     #[cold]
-    fn transmit_syn(&mut self, now: Instant) -> Option<Segment> {
+    fn transmit_syn(&mut self, out: &mut Segment, now: Instant) -> bool {
         if matches!(self.state, State::Closed | State::Listen) {
-            return None;
+            return false;
         }
         if self.tx.next > 0 {
-            return self.rx.ack_now.then(|| self.acknowledgement(now));
+            return self.acknowledge_if_due(out, now);
         }
         let again = self.tx.max > 0;
         self.tx.sent_syn(now);
@@ -78,32 +98,33 @@ impl Connection {
         // A SYN's window is never scaled (RFC 7323, section 2.2).
         segment.window = self.rx.acknowledge().min(65_535) as u16;
         self.rx.ack_now = more;
-        Some(segment)
+        *out = segment;
+        true
     }
 
-    /// Sends data by the recovery's choice, within the peer's window, the pacer and Nagle's rule.
+    /// Sends data by the recovery's choice, within the peer's window, the pacer and Nagle's rule; whether any is due.
     #[inline]
-    fn transmit_data(&mut self, now: Instant) -> Option<Segment> {
+    fn transmit_data(&mut self, segment: &mut Segment, now: Instant) -> bool {
         if self.paced != Instant::MAX {
             self.tx.pacer_due(self.paced, now);
             self.paced = Instant::MAX;
         }
         if self.tx.una == self.tx.end() || self.frozen.is_some() {
-            return None;
+            return false;
         }
         let pick = self.recovery.pick(&mut self.tx.recovery_context());
         let (from, to) = match pick {
             NextSend::Nothing => {
                 self.tx.cwnd_limited = true;
                 self.tx.window_full();
-                return None;
+                return false;
             }
             NextSend::Next => match self.tx.cut() {
                 Some(to) => (self.tx.next, to),
                 None => {
                     self.tx.cwnd_limited = false;
                     self.watch_window(now);
-                    return None;
+                    return false;
                 }
             },
             NextSend::Again(from, to) => {
@@ -117,10 +138,11 @@ impl Connection {
         if self.tx.held_back(now) {
             self.paced = self.tx.pace;
             self.tx.cwnd_limited = true;
-            return None;
+            return false;
         }
         self.tx.wake(now);
-        Some(self.data(from, to, now))
+        *segment = self.data(from, to, now);
+        true
     }
 
     /// The segment with stream offsets `[from, to)`, FIN included.
@@ -167,7 +189,7 @@ impl Connection {
         self.segment(before, flags, window, Payload::Absent, now)
     }
 
-    fn acknowledgement(&mut self, now: Instant) -> Segment {
+    fn acknowledgement(&mut self, segment: &mut Segment, now: Instant) {
         let hole = self.announce(now);
         let mut options = None;
         if self.has_sack_blocks() || hole.is_some() || self.received_damaged {
@@ -186,15 +208,14 @@ impl Connection {
         self.rx.await_holes();
         // The segment has the highest number that was sent, also where sending has gone back, because the peer would
         // drop an older one together with its acknowledgement.
-        let segment = Segment {
+        *segment = Segment {
             options,
             ..self.segment(self.tx.max, flags, window, Payload::Absent, now)
         };
         if self.config.scps.is_some() {
-            let length = Bytes(self.config.wire_len(&segment) as u64);
+            let length = Bytes(self.config.wire_len(segment) as u64);
             self.tx.congestion.sent_unpaced(length);
         }
-        segment
     }
 
     /// Whether the next acknowledgement is to carry SACK blocks.
