@@ -99,8 +99,8 @@ pub struct Carrier {
     waiting: usize,
     /// What has gathered to leave.
     outgoing: Outgoing,
-    /// Packets towards space that were longer than their interface takes, one of each connection: ends, number, and length.
-    too_long: Vec<((SocketAddr, SocketAddr), Seq, Bytes)>,
+    /// Packets that were longer than their interface takes, one of each connection: to which side, ends, number, and length.
+    too_long: Vec<(Side, (SocketAddr, SocketAddr), Seq, Bytes)>,
     switch: Arc<AdmissionSwitch>,
     /// When the switch is to be held again.
     hold_again: Instant,
@@ -296,7 +296,7 @@ impl Carrier {
                     if SIDES[place] == Side::Space
                         && let Some((ends, seq, mtu)) = packet::too_long(&packet)
                     {
-                        proxy.lower_path_mtu(ends, seq, mtu, now);
+                        proxy.lower_path_mtu(Side::Space, ends, (seq, mtu), now);
                     }
                     let waits = Some(held);
                     proxy.input(SIDES[place], Carried { packet, waits }, now);
@@ -326,9 +326,9 @@ impl Carrier {
     fn send(&mut self, proxy: &mut Split<Carried>, now: Instant) {
         self.send_made(proxy, now);
         let too_long = std::mem::take(&mut self.too_long);
-        for (ends, seq, length) in &too_long {
+        for (towards, ends, seq, length) in &too_long {
             if let Some(mtu) = packet::path_mtu(ends.1, *length) {
-                proxy.lower_path_mtu(*ends, *seq, mtu, now);
+                proxy.lower_path_mtu(*towards, *ends, (*seq, mtu), now);
             }
         }
         if !too_long.is_empty() {
@@ -377,12 +377,11 @@ impl Carrier {
         self.outgoing.send(sender, way, |packet, error| {
             // Lost as on the link: it is sent again.
             unsent.one();
-            if SIDES[place] == Side::Space
-                && raw_ip::is_too_long(&error)
+            if raw_ip::is_too_long(&error)
                 && let Some((ends, seq)) = packet::ends_and_number(packet)
-                && !too_long.iter().any(|(other, ..)| *other == ends)
+                && !too_long.iter().any(|(_, other, ..)| *other == ends)
             {
-                too_long.push((ends, seq, Bytes(packet.len() as u64)));
+                too_long.push((SIDES[place], ends, seq, Bytes(packet.len() as u64)));
             }
             tracing::debug!(%error, place, "a packet of the carrier did not leave");
         });

@@ -95,17 +95,23 @@ fn a_narrow_hop_is_learnt() {
     }
 }
 
-/// The satellite interfaces of both gateways get a smaller MTU while the connection stands. The kernel refuses what is longer.
+/// The satellite interfaces of both gateways get a smaller MTU while the connection stands, or what leads to their own sockets does. The
+/// kernel refuses what is longer.
 #[test]
 fn an_interface_that_takes_less_than_before_is_heeded() {
     need!(Root, Nft, Tproxy);
-    for ip in Ip::BOTH {
+    for (ip, interface) in [
+        (Ip::V4, "sat0"),
+        (Ip::V6, "sat0"),
+        (Ip::V4, "lo"),
+        (Ip::V6, "lo"),
+    ] {
         let pair = Pair::new();
         let gateways = pair.split(SCPS);
         let ends = carried(&pair, ip, &gateways[0]);
         for netns in [&pair.near, &pair.far] {
             let netlink = netns.netlink().unwrap();
-            netlink.set_mtu("sat0", Bytes(1300)).unwrap();
+            netlink.set_mtu(interface, Bytes(1300)).unwrap();
         }
         carry_both_ways(ends);
         for gateway in &gateways {

@@ -139,11 +139,11 @@ impl Legs {
         self.legs[index(Side::Space)].connection.note_damaged();
     }
 
-    /// The path to space takes no longer segments than `mss` bytes, options included, as is said of the one numbered `seq`.
-    pub(super) fn lower_segment_size(&mut self, seq: Seq, mss: u16, now: Instant) {
-        let space = &mut self.legs[index(Side::Space)].connection;
-        if space.is_in_flight(seq) {
-            space.lower_segment_size(mss, now);
+    /// The path to `side` takes no longer segments than `mss` bytes, options included, as is said of the one numbered `seq`.
+    pub(super) fn lower_segment_size(&mut self, side: Side, seq: Seq, mss: u16, now: Instant) {
+        let leg = &mut self.legs[index(side)].connection;
+        if leg.is_in_flight(seq) {
+            leg.lower_segment_size(mss, now);
             self.sends = Side::Ground;
         }
     }

@@ -63,16 +63,20 @@ impl<P: BuildPacket> Split<P> {
         }
     }
 
-    /// A router says that a packet with number `seq`, from the end `ground` to `space`, was too long for a path that takes `mtu` bytes:
-    /// that is believed of one that is in flight.
+    /// A router, or the kernel, says that a packet with number `seq`, `from` an end to the one on side `towards`, was too long for a
+    /// path that takes `mtu` bytes: that is believed of one that is in flight.
     pub fn lower_path_mtu(
         &mut self,
-        (ground, space): (P::Endpoint, P::Endpoint),
-        seq: Seq,
-        mtu: u16,
+        towards: Side,
+        (from, to): (P::Endpoint, P::Endpoint),
+        (seq, mtu): (Seq, u16),
         now: Instant,
     ) {
-        let Some(id) = self.flows.peek((ground, space)) else {
+        let key = match towards {
+            Side::Space => (from, to),
+            Side::Ground => (to, from),
+        };
+        let Some(id) = self.flows.peek(key) else {
             return;
         };
         if let Some(Flow {
@@ -81,8 +85,8 @@ impl<P: BuildPacket> Split<P> {
             ..
         }) = self.flows.get_mut(id)
         {
-            let header = endpoints.of(Side::Space).ip_header + Tcp::BARE as u16;
-            legs.lower_segment_size(seq, mtu.saturating_sub(header), now);
+            let header = endpoints.of(towards).ip_header + Tcp::BARE as u16;
+            legs.lower_segment_size(towards, seq, mtu.saturating_sub(header), now);
         }
         self.settle(id, now);
     }
