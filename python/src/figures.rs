@@ -4,6 +4,9 @@ use bentpipe_study::{Drawn, Line};
 use bentpipe_trace::{Layer, Marks, TimeSequence};
 use pyo3::prelude::*;
 
+/// Label, x, y, lower and upper edge of a line.
+type Columns = (String, Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>);
+
 /// A figure: its fields by name.
 #[derive(IntoPyObject)]
 pub(crate) struct Figure {
@@ -15,8 +18,7 @@ pub(crate) struct Figure {
     y: String,
     band: String,
     zoom: Option<f64>,
-    /// Label, x, y, lower and upper edge of each line.
-    lines: Vec<(String, Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>)>,
+    lines: Vec<Columns>,
 }
 
 impl From<Drawn<'_>> for Figure {
