@@ -7,7 +7,7 @@ mod port;
 use crate::socket::{self, set_raw, set_u32};
 use bentpipe_base::Bytes;
 use msghdr::{AncillaryData, CONTROL, ControlMessages, Name};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -294,6 +294,26 @@ impl Udp {
         }))
     }
 
+    /// Has the kernel tell what ICMP says of this socket's datagrams: a call fails with it once, such as with `ConnectionRefused`
+    /// where nothing listens, and the socket is readable until [`Self::drop_errors`].
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn hear_errors(&self) -> io::Result<()> {
+        // A socket of IPv6 may have IPv4 peers.
+        set_u32(&self.fd, libc::SOL_IP, libc::IP_RECVERR, 1)?;
+        match self.local_address()? {
+            SocketAddr::V4(_) => Ok(()),
+            SocketAddr::V6(_) => set_u32(&self.fd, libc::SOL_IPV6, libc::IPV6_RECVERR, 1),
+        }
+    }
+
+    /// Drops what ICMP has said, which would fill the receive buffer.
+    pub fn drop_errors(&self) {
+        let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
+        while rustix::net::recv(&self.fd, &mut [0; 64], flags).is_ok() {}
+    }
+
     /// Sends multicast by interface number `interface` from now on, whatever the routes say.
     ///
     /// # Errors
@@ -408,6 +428,25 @@ fn tell_addresses(fd: &OwnedFd, like: SocketAddr) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_port_is_told_and_forgotten() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let near = Udp::bind(address.parse().unwrap()).unwrap();
+            near.hear_errors().unwrap();
+            let to = { Udp::bind(address.parse().unwrap()).unwrap() }
+                .local_address()
+                .unwrap();
+            near.send(b"anybody", 7, to).unwrap();
+            let mut buffer = vec![0; RECEIVE];
+            let error = near.receive(&mut buffer).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+            near.drop_errors();
+            assert!(near.receive(&mut buffer).unwrap().is_none());
+            // Only for a while, since the kernel's queue of what ICMP has said is a part of the receive buffer.
+            near.send(b"anybody", 7, to).unwrap();
+        }
+    }
 
     #[test]
     fn batches_arrive_as_the_datagrams_they_were_cut_into() {
