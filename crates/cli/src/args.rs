@@ -49,6 +49,9 @@ pub(crate) enum Command {
     /// Split TCP between two interfaces, or check a configuration
     #[command(subcommand)]
     Gateway(Deferred<gateway::Command>),
+    /// Be the far end of gateways whose satellite leg is QUIC
+    #[command(subcommand)]
+    Proxy(Deferred<bentpipe_proxy::Command>),
     /// Run a scenario of real TCP over an emulated link
     #[command(subcommand)]
     Lab(Deferred<lab::Command>),

@@ -54,6 +54,16 @@ impl fmt::Display for Failure {
     }
 }
 
+impl From<bentpipe_proxy::Failure> for Failure {
+    fn from(failure: bentpipe_proxy::Failure) -> Self {
+        match failure {
+            bentpipe_proxy::Failure::Run(error) => Self::Run(error),
+            bentpipe_proxy::Failure::Usage(error) => Self::Usage(error),
+            bentpipe_proxy::Failure::Mistakes(problems) => Self::Mistakes(problems),
+        }
+    }
+}
+
 /// The chain of causes in one line, outermost first. A cause whose words its effect already says is
 /// left out.
 fn joined(error: &anyhow::Error) -> String {

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Failure> {
     let server = matches!(
         args.command,
-        Command::Gateway(_) | Command::Saratoga(_) | Command::Web(_)
+        Command::Gateway(_) | Command::Proxy(_) | Command::Saratoga(_) | Command::Web(_)
     );
     // A file that has met a bound on its size then fails a write, where the signal would end the program. A
     // handler, not SIG_IGN: programs that this one starts would inherit that.
@@ -41,6 +41,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     let _log = log::start(args.verbose, server).or_usage()?;
     match &args.command {
         Command::Gateway(Deferred(command)) => command::gateway::run(command),
+        Command::Proxy(Deferred(command)) => {
+            bentpipe_proxy::run(command, terminal::print).map_err(Failure::from)
+        }
         Command::Lab(Deferred(command)) => command::lab::run(command),
         Command::Sim(Deferred(command)) => command::sim::run(command),
         Command::Compare(Deferred(args)) => command::compare::run(args),

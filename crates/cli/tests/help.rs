@@ -5,11 +5,17 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-const COMMANDS: [&[&str]; 26] = [
+const COMMANDS: [&[&str]; 32] = [
     &[],
     &["gateway"],
     &["gateway", "run"],
     &["gateway", "check"],
+    &["proxy"],
+    &["proxy", "keys"],
+    &["proxy", "run"],
+    &["proxy", "status"],
+    &["proxy", "reload"],
+    &["proxy", "check"],
     &["lab"],
     &["lab", "run"],
     &["lab", "clean"],

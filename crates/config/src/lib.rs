@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod document;
+pub mod network;
 mod problem;
 mod values;
 

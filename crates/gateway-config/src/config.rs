@@ -35,8 +35,8 @@
 //!
 //! Keys of a leg, `[lan]` or `[sat]`: `interface`, `congestion_control`, `insist`, `rate`, `pacing`,
 //! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_rate`, `receive_buffer`, `notsent_lowat`,
-//! `mss`, `ack_rate`, `scone`, `ack_every`, `ack_delay`, `loss_cause`,
-//! `corruption_experienced`; see [`Leg`]. A `[leg.NAME]` is a variant of one, which policies choose by `leg = "NAME"`; its keys are
+//! `mss`, `ack_rate`, `scone`, `ack_every`, `ack_delay`, `loss_cause`, `corruption_experienced`, and with `carrier = "quic"` `proxy`,
+//! `identity`, `peer_key`, `handshake`, `when_down`, `round_trip`, `loss`, `mtu`; see [`Leg`]. A `[leg.NAME]` is a variant of one, which policies choose by `leg = "NAME"`; its keys are
 //! `like` and those that are not the link's; see [`Profile`]. Keys of `[limits]`:
 //! `flows`, `half_open`, `idle`, `stalled`, `keepalive`, `descriptors`, `buffered`, `client_buffered`, `pipe`, `pipes`,
 //! `snoop_cache`, `snoop_flows`; see [`Limits`].
@@ -302,6 +302,13 @@ impl Config {
         let variants = self.profiles.iter().map(|profile| &profile.leg);
         let mut legs = [&self.sat].into_iter().chain(variants);
         legs.find(|leg| leg.carrier == Carrier::Scps)
+    }
+
+    /// The leg that QUIC carries, if any does, as of [`Self::carried_leg`].
+    pub fn tunnelled_leg(&self) -> Option<&Leg> {
+        let variants = self.profiles.iter().map(|profile| &profile.leg);
+        let mut legs = [&self.sat].into_iter().chain(variants);
+        legs.find(|leg| leg.carrier == Carrier::Quic)
     }
 
     /// The names of the legs that SCPS-TP carries.

@@ -3,12 +3,13 @@
 //! Plain data, free of any operating system: the gateway puts it on its sockets, and the simulated split makes
 //! endpoints of it (`pep::split::tcp_config`), so that both obey one policy.
 
+use crate::quic::QuicCarrier;
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc::LinkParams;
 use bentpipe_cc::rate_control::KERNEL as RATE;
 use std::time::Duration;
 
-/// Whose TCP carries a leg.
+/// What carries a leg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// The kernel's.
@@ -16,6 +17,8 @@ pub enum Carrier {
     Kernel,
     /// Ours, as SCPS-TP, on packets.
     Scps,
+    /// None of them: tunnels over QUIC to another gateway, which dials by its kernel's.
+    Quic,
 }
 
 /// What the losses of a leg mean.
@@ -48,6 +51,8 @@ impl SconeRates {
 pub struct Leg {
     /// Whose TCP carries it; of a satellite leg alone it may be other than the kernel's.
     pub carrier: Carrier,
+    /// The far end of a leg that QUIC carries.
+    pub quic: Option<QuicCarrier>,
     /// The congestion control wanted; `None` leaves the kernel's default.
     pub congestion: Option<String>,
     /// A TCP of the papers by name, congestion control and loss recovery at once, in the place of
@@ -156,6 +161,7 @@ impl Leg {
     pub fn terrestrial() -> Self {
         Self {
             carrier: Carrier::Kernel,
+            quic: None,
             congestion: None,
             variant: None,
             initial_window: None,

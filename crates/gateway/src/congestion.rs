@@ -121,7 +121,8 @@ impl CongestionControls {
         // The carrier keeps the rate. Connections that are tracked, because addresses are translated, are not carried.
         let (mark, ceiling, tracked_ceiling) = match leg.carrier {
             Carrier::Scps => (marks.carried(), None, ceiling),
-            Carrier::Kernel => (marks.leg(leg_id), ceiling, None),
+            // What QUIC does not carry, such as what comes from space, is the kernel's.
+            Carrier::Kernel | Carrier::Quic => (marks.leg(leg_id), ceiling, None),
         };
         Ok(SocketPolicy {
             mark,

@@ -12,13 +12,13 @@ use crate::handle::{
     Command, CommandError, CommandReceiver, Handle, ReplySender, StartSettings, Submission,
 };
 use crate::scone::Scone;
-use crate::shutdown_request::Shutdown;
 use bentpipe_base::Bytes;
 use bentpipe_carrier::CarrierHandle;
 use bentpipe_gateway_config::{Config, LegId, Limits};
 use bentpipe_interception::{
     InterceptError, Interception, Limit, Marks, PassCounters, PassReason, TableEvent,
 };
+use bentpipe_management::Shutdown;
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;

@@ -226,6 +226,7 @@ pub(crate) struct StartSettings {
     /// Where some policy asks for the agent.
     snoop: Option<(Snoop, Bytes, usize)>,
     carried: Option<(Leg, Vec<String>)>,
+    tunnelled: Option<(Leg, Vec<bool>)>,
 }
 
 impl StartSettings {
@@ -249,6 +250,12 @@ impl StartSettings {
             carried: config.carried_leg().map(|leg| {
                 let names = config.carried_names().into_iter();
                 (leg.clone(), names.map(str::to_owned).collect())
+            }),
+            tunnelled: config.tunnelled_leg().map(|leg| {
+                let variants = config.profiles.iter().map(|profile| &profile.leg);
+                let legs = [&config.sat].into_iter().chain(variants);
+                let quic = legs.map(|leg| leg.quic.is_some());
+                (leg.clone(), quic.collect())
             }),
             snoop: config.snoops().then(|| {
                 let limits = &config.limits;
@@ -296,6 +303,10 @@ impl StartSettings {
             (
                 "the leg with `carrier = \"scps\"`",
                 self.carried != new.carried,
+            ),
+            (
+                "the leg with `carrier = \"quic\"`",
+                self.tunnelled != new.tunnelled,
             ),
             // The agent of a gateway that has begun with it may be left without work.
             (

@@ -32,7 +32,6 @@ mod liveness_watchdog;
 mod manage;
 mod reader_heartbeat;
 mod scone;
-mod shutdown_request;
 mod snoop;
 mod status;
 
@@ -42,6 +41,7 @@ pub use bentpipe_gateway_config::{
     Policy, Profile, Quic,
 };
 pub use bentpipe_interception::{InterceptError, Limit, Marks, ProbeError, lost_over_loopback};
+pub use bentpipe_management::{Shutdown, SignalError};
 pub use bentpipe_relay::{AdmissionMode, ListenError, NamedCounter, Snapshot};
 pub use config_file::{ConfigError, load};
 pub use congestion::CongestionError;
@@ -50,7 +50,6 @@ pub use handle::{CommandError, Handle};
 pub use manage::protocol;
 pub use manage::{ConfigSource, ManageError, Manager};
 pub use scone::SconeStatus;
-pub use shutdown_request::{Shutdown, SignalError};
 pub use status::{
     FlowCounts, FlowLegStatus, FlowStatus, LegStatus, LimitsNow, Status, UnsplitCount,
 };

@@ -1,42 +1,25 @@
 //! The operator's side of a gateway, apart from the data plane: a control socket, and metrics for Prometheus.
 //!
-//! Everything here runs on threads of its own, at a lower priority, with bounds on clients, lines and
-//! time: a client that hangs or floods costs its own slot ([`bounded_server`]) and nothing of the flows.
+//! What any program of ours that runs for long has of this is in [`bentpipe_management`].
 
-mod bounded_server;
-mod deadline;
-mod http;
 mod metrics;
 pub mod protocol;
-mod socket;
 
 use crate::handle::{CommandError, Handle};
 use bentpipe_gateway_config::{Config, ControlSocket};
-use bounded_server::{BoundedServer, ClientClass, Triage};
-use deadline::Deadline;
-use protocol::{Answer, Request};
-use socket::SocketFile;
+use bentpipe_management::control::Answering;
+use bentpipe_management::http::Documents;
+use bentpipe_management::protocol::Answer;
+use bentpipe_management::{BoundedServer, SocketFile, control, http};
+use bentpipe_relay::AdmissionMode;
+use protocol::Request;
 use std::fmt;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
-
-/// The most clients of the control socket at a time that may only look, and the most that may give orders.
-const CLIENTS: usize = 4;
-/// Scrapers at a time.
-const SCRAPERS: usize = 4;
-/// How long a connection to the metrics waits for its request where no thread of ours waits for it.
-const SILENT: Duration = Duration::from_secs(5);
-/// How long a client has for a line.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it has to take its answer.
-const UNREAD: Duration = Duration::from_secs(2);
-/// Between the answers to one client: a flood of questions gets no more than twenty a second.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the operator asked for cannot be had.
 #[derive(Debug, Error)]
@@ -122,9 +105,6 @@ pub struct Manager {
     answering: Answering,
 }
 
-/// Held for reading while a client is answered, so that a gateway without flows, which ends as soon as it retires, tells so first.
-type Answering = Arc<RwLock<()>>;
-
 impl Drop for Manager {
     fn drop(&mut self) {
         drop(self.answering.write());
@@ -171,7 +151,7 @@ impl Manager {
                     metrics: Arc::clone(&metrics),
                     answering: Arc::clone(&answering),
                 };
-                match control(path, server, predecessor) {
+                match open_control(path, server, predecessor) {
                     Err(error @ (ManageError::InUse(_) | ManageError::Socket { .. }))
                         if config.control == ControlSocket::Usual && predecessor.is_none() =>
                     {
@@ -193,7 +173,9 @@ impl Manager {
                 .ok(),
             (listener, _) => listener,
         };
-        let slots = match listener.map(|listener| offer(listener, handle)) {
+        let slots = match listener
+            .map(|listener| http::serve(listener, handle).map_err(ManageError::Thread))
+        {
             // The predecessor has retired: without this gateway there would be none.
             Some(Err(error)) if predecessor.is_some() => {
                 tracing::error!("no metrics: {error}");
@@ -210,19 +192,22 @@ impl Manager {
     }
 }
 
-/// Opens the metrics.
-fn offer(listener: TcpListener, handle: &Handle) -> Result<BoundedServer, ManageError> {
-    // The kernel keeps back clients that say nothing, so that they take no slot; where it cannot, they take one for a while.
-    let _ = bentpipe_sockets::socket::accept_with_data(&listener, SILENT);
-    let (early, late) = (handle.clone(), handle.clone());
-    let triage = move |stream: &mut TcpStream| http::triage(stream, &early);
-    let serve = move |stream: TcpStream| http::answer(&stream, &late);
-    let slots = (SCRAPERS, http::BUSY);
-    BoundedServer::open("metrics", listener, slots, triage, serve).map_err(ManageError::Thread)
+impl Documents for Handle {
+    fn metrics(&self) -> Result<String, fmt::Error> {
+        metrics::text(self)
+    }
+
+    /// A bypassed or suspended gateway is healthy, because connections work. A draining one takes no new connections, and
+    /// established connections of an impaired one may hang.
+    fn health(&self) -> (bool, &'static str) {
+        let mode = self.shared.mode();
+        let fails = matches!(mode, AdmissionMode::Draining | AdmissionMode::Impaired);
+        (!fails, mode.name())
+    }
 }
 
 /// Opens the control socket. Where a predecessor has it, that one retires first.
-fn control(
+fn open_control(
     path: &Path,
     server: ControlServer,
     predecessor: Option<&Path>,
@@ -236,23 +221,9 @@ fn control(
         source,
     };
     let (listener, pending) = SocketFile::make(path).map_err(refused)?;
-    let serve = move |stream| server.serve_client(stream);
-    // Clients that may only look must not keep out those that may give orders.
-    let triage = |stream: &mut UnixStream| {
-        if socket::may_order(&*stream) {
-            Triage::Serve(ClientClass::Reserved)
-        } else {
-            Triage::Serve(ClientClass::Common)
-        }
-    };
-    let slots = BoundedServer::open(
-        "control",
-        listener,
-        (CLIENTS, protocol::BUSY),
-        triage,
-        serve,
-    )
-    .map_err(ManageError::Thread)?;
+    let answering = Arc::clone(&server.answering);
+    let answer = move |request: &Request, may_order| server.answer(request, may_order);
+    let slots = control::serve(listener, answering, answer).map_err(ManageError::Thread)?;
     if is_predecessors {
         retire(path)?;
     }
@@ -285,38 +256,6 @@ struct ControlServer {
 }
 
 impl ControlServer {
-    /// Answers a client until it ends, is silent for too long, or talks nonsense.
-    fn serve_client(&self, stream: UnixStream) {
-        let may_order = socket::may_order(&stream);
-        let mut lines = BufReader::new(Deadline::new(&stream, PATIENCE));
-        let mut line = Vec::new();
-        let mut answered = None::<Instant>;
-        loop {
-            line.clear();
-            lines.get_mut().extend(PATIENCE);
-            let mut bounded = (&mut lines).take(protocol::LONGEST as u64);
-            match bounded.read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-            if let Some(answered) = answered {
-                std::thread::sleep(PAUSE.saturating_sub(answered.elapsed()));
-            }
-            let _answering = self.answering.read();
-            let (answer, keep_open) = match protocol::parse(&line) {
-                // If the successor has given up while this process was frozen, the gateway stays.
-                Ok(Request::Retire) if bentpipe_sockets::socket::has_hung_up(&stream) => return,
-                Ok(request) => (self.answer(&request, may_order), true),
-                Err(error) => (Answer::error(error), false),
-            };
-            let mut answers = Deadline::new(&stream, UNREAD);
-            if answers.write_all(&answer.to_line()).is_err() || !keep_open {
-                return;
-            }
-            answered = Some(Instant::now());
-        }
-    }
-
     fn answer(&self, request: &Request, may_order: bool) -> Answer {
         let done = |result: Result<(), CommandError>| match result {
             Ok(()) => Answer::done(),
@@ -324,7 +263,7 @@ impl ControlServer {
         };
         match request {
             Request::Status => match self.handle.status() {
-                Ok(status) => Answer::status(&status),
+                Ok(status) => Answer::status(&*status),
                 Err(error) => Answer::error(error),
             },
             _ if !may_order => Answer::error("only root and the gateway's own user may do that"),

@@ -52,6 +52,8 @@ pub struct Status {
     pub lan: LegStatus,
     /// The satellite leg.
     pub sat: LegStatus,
+    /// The tunnels over QUIC that carry the leg; `None`: none do.
+    pub tunnels: Option<bentpipe_tunnel_sockets::Status>,
     /// What SCONE tells QUIC connections that pass; `None`: nothing.
     pub scone: Option<SconeStatus>,
     /// What only ever grows, by name: see [`crate::Snapshot`].
@@ -177,6 +179,7 @@ pub(crate) struct StartFacts {
     pub(crate) began: Instant,
     pub(crate) lacks: Vec<String>,
     pub(crate) scone: Weak<Scone>,
+    pub(crate) tunnels: Option<bentpipe_tunnel_sockets::Handle>,
 }
 
 /// Collects the status of one gateway.
@@ -253,6 +256,7 @@ impl StatusCollector {
                 congestion_control: match prepared.leg.carrier {
                     Carrier::Kernel => prepared.control.clone().unwrap_or_default(),
                     Carrier::Scps => "scps".to_owned(),
+                    Carrier::Quic => "quic".to_owned(),
                 },
                 rate: prepared.leg.link.rate.map(|rate| rate.bits_per_sec()),
                 ..LegStatus::default()
@@ -285,6 +289,10 @@ impl StatusCollector {
             pairs.entry(ends).or_default()[leg_id as usize] = Some(connection);
         }
         pairs.values().for_each(|pair| flows.count(pair));
+        if self.facts.tunnels.is_some() {
+            // Of these the far end has the other leg.
+            flows.established += std::mem::take(&mut flows.unpaired);
+        }
         lan.finish();
         sat.finish();
         let bounds = shared.bounds();
@@ -304,6 +312,7 @@ impl StatusCollector {
             limit: shared.limit(),
             lan,
             sat,
+            tunnels: { self.facts.tunnels.as_ref() }.and_then(|handle| handle.status(FRESH)),
             scone: self.facts.scone.upgrade().map(|scone| scone.status()),
             counters: snapshot
                 .entries()

@@ -184,6 +184,11 @@ impl Marks {
         self.0 | 14
     }
 
+    /// The mark of a held SYN whose client is to be refused.
+    pub const fn refused(self) -> u32 {
+        self.0 | 18
+    }
+
     /// The mark of a SYN for a listener of worker number `worker`.
     pub const fn for_worker(self, worker: usize) -> u32 {
         self.0 | FOR_WORKER | (worker as u32 & (FOR_WORKER - 1))
@@ -287,6 +292,8 @@ mod tests {
             one.carrying()[1],
             one.switch()[0],
             one.switch()[1],
+            one.unreachable(),
+            one.refused(),
             one.for_worker(0),
             one.for_worker(WORKERS - 1),
             one.for_any_worker(),

@@ -212,7 +212,7 @@ impl Ruleset {
             syn_entrance::sets(self.seed, self.queued),
         );
         let holders = is("priority", self.marks.holders());
-        let unreachable = self.marks.unreachable();
+        let (unreachable, refused) = (self.marks.unreachable(), self.marks.refused());
         let ours = self.marks.intercepted();
         format!(
             "\
@@ -226,6 +226,7 @@ impl Ruleset {
 chain after {{
   type filter hook forward priority {}; policy accept;
   meta mark {unreachable:#x} reject with icmpx host-unreachable
+  meta mark {refused:#x} meta l4proto tcp reject with tcp reset
   meta priority {:#x} counter name translated
   {holders} jump note_crowd
   {holders} jump note_passed

@@ -2,7 +2,7 @@
 
 use crate::clock::{Base, Calendar};
 use crate::congestion::{CongestionControl, Maker};
-use crate::keys::{self, Identity, PublicKey};
+use crate::keys::{self, Identity, PublicKey, TrustedKeys};
 use crate::path::{Path, TooManyGaps};
 use crate::tokens::UsedTokens;
 use bentpipe_base::{Bytes, Stream};
@@ -114,6 +114,7 @@ pub(crate) struct Parts {
     pub(crate) server: Arc<ServerConfig>,
     pub(crate) client: ClientConfig,
     pub(crate) calendar: Calendar,
+    pub(crate) trusted: TrustedKeys,
 }
 
 impl Config {
@@ -162,8 +163,9 @@ impl Config {
         let suite = |reason: quinn_proto::crypto::rustls::NoInitialCipherSuite| {
             ConfigError::Tls(reason.to_string())
         };
-        let server = keys::server(&self.identity, &self.peers, &calendar).map_err(tls)?;
-        let client = keys::client(&self.identity, &self.peers, &calendar).map_err(tls)?;
+        let trusted = TrustedKeys::new(self.peers.clone());
+        let server = keys::server(&self.identity, &trusted, &calendar).map_err(tls)?;
+        let client = keys::client(&self.identity, &trusted, &calendar).map_err(tls)?;
         let server = QuicServerConfig::try_from(server).map_err(suite)?;
         let client = QuicClientConfig::try_from(client).map_err(suite)?;
         let transport = Arc::new(self.transport());
@@ -172,6 +174,7 @@ impl Config {
             server: Arc::new(self.server(server, Arc::clone(&transport), &calendar)),
             client: self.client(client, transport),
             calendar,
+            trusted,
         })
     }
 

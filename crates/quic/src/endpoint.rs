@@ -3,7 +3,7 @@
 use crate::clock::{Base, Calendar};
 use crate::config::{Config, ConfigError, Limits};
 use crate::connection::{Connection, ConnectionStats};
-use crate::keys::PublicKey;
+use crate::keys::{PublicKey, TrustedKeys};
 use crate::stack::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
     Unopened,
@@ -11,7 +11,8 @@ use crate::stack::{
 use bentpipe_base::{Bytes, Instant, Machine};
 use bytes::{Bytes as Chunk, BytesMut};
 use quinn_proto::{
-    ClientConfig, ConnectionHandle, DatagramEvent, Dir, Incoming, StreamEvent, Transmit,
+    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Incoming, StreamEvent,
+    Transmit,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -59,6 +60,7 @@ pub struct Endpoint {
     timers: BTreeSet<(Instant, ConnectionId)>,
     answers: VecDeque<Datagram>,
     events: VecDeque<Event>,
+    trusted: TrustedKeys,
 }
 
 impl Endpoint {
@@ -84,6 +86,7 @@ impl Endpoint {
             timers: BTreeSet::new(),
             answers: VecDeque::new(),
             events: VecDeque::new(),
+            trusted: parts.trusted,
         })
     }
 
@@ -107,6 +110,24 @@ impl Endpoint {
             reason: reason.to_string(),
         })?;
         Ok(self.admit(handle, connection))
+    }
+
+    /// Trusts `peers` from the next handshake on, and nobody else. Connections that stand stay.
+    pub fn trust(&self, peers: Vec<PublicKey>) {
+        self.trusted.set(peers);
+    }
+
+    /// Accepts no more connections; those that stand go on.
+    pub fn stop_listening(&mut self) {
+        self.stack.set_server_config(None);
+    }
+
+    /// Sends something that the peer acknowledges.
+    pub fn ping(&mut self, connection: ConnectionId) {
+        if let Some(found) = self.connections.get_mut(&connection) {
+            found.stack.ping();
+            self.touch(connection);
+        }
     }
 
     /// What an operator may want to know of a connection; `None`: it is gone.
@@ -303,7 +324,8 @@ fn tell(
             connection.connected = true;
             Event::Lost {
                 connection: id,
-                reason: reason.to_string(),
+                peer: connection.stack.remote_address(),
+                reason: words(&reason),
             }
         }
         quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
@@ -325,6 +347,34 @@ fn tell(
         | quinn_proto::Event::DatagramReceived
         | quinn_proto::Event::DatagramsUnblocked => return,
     });
+}
+
+/// Alerts of TLS by which a peer refuses the key that it was shown (RFC 8446, section 6.2: bad_certificate to certificate_unknown,
+/// access_denied, certificate_required), as codes of QUIC (RFC 9001, section 4.8).
+fn refuses_key(code: u64) -> bool {
+    matches!(code, 0x12a..=0x12e | 0x131 | 0x174)
+}
+
+/// Why a connection is gone, for an operator.
+fn words(reason: &ConnectionError) -> String {
+    match reason {
+        ConnectionError::TransportError(error) => match PublicKey::untrusted(&error.reason) {
+            Some(key) => format!("the peer's key {key} is not trusted here"),
+            None => error.to_string(),
+        },
+        ConnectionError::ConnectionClosed(close) if refuses_key(close.error_code.into()) => {
+            "the peer does not trust this side's key".to_owned()
+        }
+        ConnectionError::ApplicationClosed(close) => {
+            format!(
+                "the peer closed it: {}",
+                String::from_utf8_lossy(&close.reason)
+            )
+        }
+        ConnectionError::Reset => "the peer knows nothing of it: it has started anew".to_owned(),
+        ConnectionError::TimedOut => "nothing is heard of the peer".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 impl Machine for Endpoint {

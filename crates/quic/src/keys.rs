@@ -17,9 +17,10 @@ use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme, version,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+    version,
 };
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use thiserror::Error as ThisError;
 
 /// What precedes the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
@@ -71,6 +72,13 @@ impl PublicKey {
     fn shown(spki: &[u8]) -> Option<Self> {
         let key = spki.strip_prefix(&SPKI_PREFIX)?;
         Some(Self(key.try_into().ok()?))
+    }
+
+    /// The key that [`Untrusted`] is about, in the words that TLS has for an error with it.
+    pub(crate) fn untrusted(words: &str) -> Option<Self> {
+        let from = &words[words.find(TEXT_PREFIX)?..];
+        let end = from.find(')').unwrap_or(from.len());
+        from[..end].parse().ok()
     }
 
     /// [`Self::shown`], of what the stack knows of a peer.
@@ -177,20 +185,47 @@ impl Identity {
     }
 }
 
+/// Whose keys are trusted, from the next handshake on.
+#[derive(Clone, Debug)]
+pub(crate) struct TrustedKeys(Arc<RwLock<Vec<PublicKey>>>);
+
+impl TrustedKeys {
+    pub(crate) fn new(keys: Vec<PublicKey>) -> Self {
+        Self(Arc::new(RwLock::new(keys)))
+    }
+
+    pub(crate) fn set(&self, keys: Vec<PublicKey>) {
+        // Nothing panics midway, so what is poisoned is as good as any.
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    fn hold(&self, key: PublicKey) -> bool {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.contains(&key)
+    }
+}
+
+/// A peer has shown a key that is not trusted.
+#[derive(Debug, ThisError)]
+#[error("{0} is not trusted")]
+struct Untrusted(PublicKey);
+
 /// Only peers whose keys are pinned.
 #[derive(Debug)]
 struct Pins {
-    keys: Vec<PublicKey>,
+    keys: TrustedKeys,
     provider: Arc<CryptoProvider>,
 }
 
 impl Pins {
     fn find(&self, shown: &CertificateDer<'_>) -> Result<(), Error> {
-        let known = PublicKey::shown(shown).is_some_and(|key| self.keys.contains(&key));
-        if known {
+        let Some(key) = PublicKey::shown(shown) else {
+            return Err(CertificateError::BadEncoding.into());
+        };
+        if self.keys.hold(key) {
             return Ok(());
         }
-        Err(CertificateError::ApplicationVerificationFailure.into())
+        Err(CertificateError::Other(OtherError(Arc::new(Untrusted(key)))).into())
     }
 
     fn check(
@@ -303,13 +338,13 @@ fn provider() -> Arc<CryptoProvider> {
 /// TLS of a side that accepts those of `peers`.
 pub(crate) fn server(
     identity: &Identity,
-    peers: &[PublicKey],
+    peers: &TrustedKeys,
     calendar: &Calendar,
 ) -> Result<rustls::ServerConfig, Error> {
     let provider = provider();
     let own = identity.certified(&provider)?;
     let pins = Arc::new(Pins {
-        keys: peers.to_vec(),
+        keys: peers.clone(),
         provider: Arc::clone(&provider),
     });
     let builder = rustls::ServerConfig::builder_with_details(provider, Arc::new(calendar.clone()));
@@ -326,13 +361,13 @@ pub(crate) fn server(
 /// TLS of a side that connects to one of `peers`.
 pub(crate) fn client(
     identity: &Identity,
-    peers: &[PublicKey],
+    peers: &TrustedKeys,
     calendar: &Calendar,
 ) -> Result<rustls::ClientConfig, Error> {
     let provider = provider();
     let own = identity.certified(&provider)?;
     let pins = Arc::new(Pins {
-        keys: peers.to_vec(),
+        keys: peers.clone(),
         provider: Arc::clone(&provider),
     });
     let builder = rustls::ClientConfig::builder_with_details(provider, Arc::new(calendar.clone()));

@@ -112,6 +112,8 @@ pub enum Event {
     Lost {
         /// The connection.
         connection: ConnectionId,
+        /// The peer's address.
+        peer: SocketAddr,
         /// Why.
         reason: String,
     },

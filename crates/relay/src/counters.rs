@@ -161,6 +161,10 @@ counters! {
     carrier_over_half_open,
     /// Connections that the carrier did not carry, because it had `flows`.
     carrier_over_flows,
+    /// Connections whose satellite leg is a tunnel over QUIC.
+    tunnelled,
+    /// New connections that found no far end of tunnels, and passed end to end or were refused.
+    tunnel_down,
     /// Lines that the flow log should have had and that were lost.
     log_lost,
 }

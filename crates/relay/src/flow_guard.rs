@@ -41,6 +41,7 @@ mod tests {
     use super::*;
     use crate::flow_limit::FlowBounds;
     use crate::handshake::{AcceptedFar, HandshakeTable, HeldSyn, LetIn, QueuedPacket};
+    use crate::tunnel::FarSide;
     use bentpipe_base::{Instant, Seq};
     use bentpipe_gateway_config::Ends;
     use bentpipe_sockets::socket;
@@ -68,7 +69,7 @@ mod tests {
             ends: ends(number),
             seq: Seq(number.into()),
             packet: packet(number),
-            far: socket::stream(ends(number).1).expect("a socket"),
+            far: FarSide::Socket(socket::stream(ends(number).1).expect("a socket")),
             begun: NOW,
             repeated: false,
             later: false,
@@ -91,7 +92,7 @@ mod tests {
         let index = table.hold(held(number, shared));
         let syn = table.release(index).expect("it was held");
         let far = AcceptedFar {
-            socket: syn.far,
+            side: syn.far,
             begun: syn.begun,
             guard: syn.guard,
         };

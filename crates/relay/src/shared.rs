@@ -5,6 +5,7 @@ use crate::client_flows::{Answered, ClientFlows, Places, Room};
 use crate::flow_limit::{FlowBounds, FlowCounter};
 use crate::memory_pressure::MemoryPressure;
 use crate::socket_policy::LegPolicies;
+use crate::tunnel::TunnelAnswer;
 use crate::unanswered_dials::UnansweredDials;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{LegId, Limits};
@@ -175,6 +176,8 @@ pub struct Shared {
     abandoned: Mutex<Vec<usize>>,
     /// For each worker, neighbours that did not answer.
     dead_neighbours: Vec<Mutex<Vec<Neighbour>>>,
+    /// For each worker, what the far end of tunnels has said.
+    tunnel_answers: Vec<Mutex<Vec<TunnelAnswer>>>,
     /// The number of the last heartbeat that was requested, and of the last one that each worker and each reader of a queue
     /// has answered; [`u64::MAX`] for one that has not started or has ended.
     heartbeat: AtomicU64,
@@ -211,6 +214,7 @@ impl Shared {
             retired: AtomicBool::new(false),
             abandoned: Mutex::default(),
             dead_neighbours: (0..workers).map(|_| Mutex::default()).collect(),
+            tunnel_answers: (0..workers).map(|_| Mutex::default()).collect(),
             heartbeat: AtomicU64::new(0),
             heartbeats: (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             reader_heartbeats: [const { AtomicU64::new(u64::MAX) }; QueueReader::ALL.len()],
@@ -460,6 +464,23 @@ impl Shared {
             mailbox.extend_from_slice(neighbours);
         }
         self.workers.wake();
+    }
+
+    /// Has `worker` decide on a held SYN by what the far end of its tunnel has said.
+    pub(crate) fn tell_tunnel_answer(&self, worker: usize, answer: TunnelAnswer) {
+        if let Some(mailbox) = self.tunnel_answers.get(worker) {
+            let mut answers = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.push(answer);
+            drop(answers);
+            self.workers.wake();
+        }
+    }
+
+    pub(crate) fn take_tunnel_answers(&self, worker: usize) -> Vec<TunnelAnswer> {
+        let mailbox = self.tunnel_answers.get(worker);
+        mailbox.map_or_else(Vec::new, |mailbox| {
+            std::mem::take(&mut *mailbox.lock().unwrap_or_else(PoisonError::into_inner))
+        })
     }
 
     /// The neighbours that worker number `worker` has been told of since the last time.

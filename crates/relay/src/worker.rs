@@ -15,6 +15,7 @@ mod pending_resets;
 mod silent_dials;
 mod stalled;
 mod syn_queue;
+mod tunnelled;
 
 pub use syn_queue::SynQueue;
 
@@ -25,6 +26,7 @@ use crate::flow_stats::FlowStats;
 use crate::listen::{Listener, Listeners};
 use crate::pump::{Broken, PumpBuffers, PumpState};
 use crate::shared::{Lifecycle, Settings, Shared};
+use crate::tunnel::TunnelPlan;
 use crate::worker_freeze::FreezeDetector;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
@@ -82,6 +84,8 @@ pub struct WorkerParts {
     pub syn_queue: Option<SynQueue>,
     /// Where it records the figures of flows.
     pub flow_stats: FlowStats,
+    /// The tunnels of legs that are carried over QUIC.
+    pub tunnels: Option<TunnelPlan>,
 }
 
 /// A worker, not at work yet.
@@ -106,6 +110,7 @@ pub struct Worker {
     syn_queue: Option<SynQueue>,
     freeze_detector: FreezeDetector,
     flow_stats: FlowStats,
+    tunnels: Option<TunnelPlan>,
     flows: DeferredSlab<Flow>,
     /// Flows in [`Phase::Dialling`], and what is dialled for them.
     dialling: HashMap<u32, Dialling>,
@@ -155,6 +160,7 @@ impl Worker {
             freeze_detector: FreezeDetector::new(),
             syn_queue: plan.syn_queue,
             flow_stats: plan.flow_stats,
+            tunnels: plan.tunnels,
             flows: DeferredSlab::new(),
             dialling: HashMap::new(),
             conntrack: None,
@@ -253,6 +259,7 @@ impl Worker {
                 self.shared.beat(self.number);
                 self.on_renewal();
                 self.on_dead_neighbours();
+                self.on_tunnel_answers();
                 self.on_abandoned_listeners();
                 self.on_retirement();
                 self.make_way();

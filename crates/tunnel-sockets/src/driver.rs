@@ -1,11 +1,13 @@
 //! The loop: one UDP socket, the sockets of flows, and the time.
 
-use crate::dial::Resolver;
+use crate::far::{Far, Serving};
 use crate::flow::{Fate, Flow, Phase, READ};
-use crate::policy::Policy;
+use crate::handle::{Counters, Handle, Order};
+use crate::near::{Asking, Keep, Near, NoTunnel};
+use crate::watch::{Peer, Watch};
 use bentpipe_base::{Instant, Machine};
-use bentpipe_connect_tcp::{Target, Template};
-use bentpipe_quic::{self as quic, Code, ConfigError, ConnectionId, Datagram, Endpoint, Quic};
+use bentpipe_connect_tcp::Template;
+use bentpipe_quic::{self as quic, ConfigError, ConnectionId, Datagram, Endpoint, PublicKey};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
 use bentpipe_sockets::socket;
 use bentpipe_sockets::tcp;
@@ -13,11 +15,10 @@ use bentpipe_sockets::udp::{RECEIVE, Udp};
 use bentpipe_tunnel::{Event, Role, Side, TunnelId};
 use bytes::BytesMut;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use thiserror::Error;
 
@@ -27,14 +28,12 @@ const WAKER: u64 = 1;
 const FIRST_FLOW: u64 = 2;
 /// Batches that a turn receives at most.
 const RECEIVES: usize = 64;
-/// Sockets that may wait for a connection to the far side.
-const WAITING: usize = 1024;
-/// Between two tries to connect, at first and at most.
-const RETRY: Duration = Duration::from_secs(1);
-const RETRY_MOST: Duration = Duration::from_secs(30);
 
-/// H3_NO_ERROR (RFC 9114, section 8.1).
-const NO_ERROR: Code = Code(0x100);
+/// A socket without traffic is probed after so long, as the gateway's are; after a probe without an answer again so long; and its
+/// host is gone after so many.
+const PROBE: Duration = Duration::from_secs(180);
+const PROBE_AGAIN: Duration = Duration::from_secs(30);
+const PROBES: u32 = 6;
 
 /// A driver could not start, or go on.
 #[derive(Debug, Error)]
@@ -56,70 +55,10 @@ fn kernel(what: &'static str) -> impl FnOnce(io::Error) -> DriverError {
     move |source| DriverError::Kernel { what, source }
 }
 
-/// How a far end serves.
-#[derive(Clone, Debug)]
-pub struct Far {
-    /// Who may be reached.
-    pub policy: Policy,
-    /// The paths that tunnels are asked for by.
-    pub templates: Vec<Template>,
-    /// How long a dial may take.
-    pub dial_timeout: Duration,
-    /// Tunnels that one connection may have.
-    pub tunnels: usize,
-}
-
-/// Ends a driver's loop.
-#[derive(Clone, Debug)]
-pub struct Stop {
-    flag: Arc<AtomicBool>,
-    waker: Arc<Waker>,
-}
-
-impl Stop {
-    /// Ends it: its flows are reset.
-    pub fn stop(&self) {
-        self.flag.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-}
-
-/// Hands sockets to a near driver.
-#[derive(Clone, Debug)]
-pub struct Near {
-    sockets: Sender<(TcpStream, Target)>,
-    waker: Arc<Waker>,
-}
-
-impl Near {
-    /// Carries a client's connection to `target`. It is reset where that fails.
-    pub fn carry(&self, socket: TcpStream, target: Target) {
-        // Where the driver has ended, the socket is closed with it.
-        let _ = self.sockets.send((socket, target));
-        self.waker.wake();
-    }
-}
-
 /// What only one of the two sides has.
 pub(crate) enum Part {
-    Near {
-        peer: SocketAddr,
-        sockets: Receiver<(TcpStream, Target)>,
-        waiting: VecDeque<(TcpStream, Target)>,
-        connection: Option<ConnectionId>,
-        ready: bool,
-        /// When to connect, where there is no connection.
-        again: Instant,
-        pause: Duration,
-    },
-    Far {
-        far: Far,
-        resolver: Resolver,
-        /// Addresses that are still to be tried.
-        candidates: BTreeMap<TunnelId, VecDeque<SocketAddr>>,
-        /// When dials end that have not ended by themselves; those that have are still among them.
-        dials: BTreeSet<(std::time::Instant, TunnelId)>,
-    },
+    Near(Asking),
+    Far(Box<Serving>),
 }
 
 /// The loop of one side. See the head of the crate.
@@ -128,18 +67,29 @@ pub struct Driver {
     udp: Udp,
     epoll: Epoll,
     waker: Arc<Waker>,
-    stopped: Arc<AtomicBool>,
-    origin: std::time::Instant,
+    orders: (Sender<Order>, Receiver<Order>),
+    pub(crate) origin: std::time::Instant,
     pub(crate) flows: BTreeMap<u64, Flow>,
     tokens: BTreeMap<TunnelId, u64>,
     next: u64,
+    /// What flows hold whose sockets are done, and whose peers have yet to read the rest.
+    lingering: BTreeMap<TunnelId, Option<Keep>>,
     /// Flows that have something to do.
     pub(crate) ready: Vec<u64>,
     /// What the socket had no room for.
     unsent: Option<Datagram>,
+    /// ICMP has said something of the port's datagrams.
+    udp_failed: bool,
     buffer: Vec<u8>,
     /// Connections that stand.
-    connections: BTreeSet<ConnectionId>,
+    pub(crate) connections: BTreeMap<ConnectionId, Peer>,
+    pub(crate) watch: Watch,
+    pub(crate) counters: Counters,
+    /// Why the last connection is gone, or was not made.
+    pub(crate) last_loss: String,
+    /// No more tunnels are taken; it ends with the last flow.
+    draining: bool,
+    stopped: bool,
     pub(crate) part: Part,
 }
 
@@ -150,16 +100,11 @@ impl Driver {
     /// [`DriverError`].
     pub fn far(config: &quic::Config, address: SocketAddr, far: Far) -> Result<Self, DriverError> {
         let waker = Arc::new(Waker::new().map_err(kernel("make an eventfd"))?);
-        let resolver = Resolver::start(&waker).map_err(kernel("start a thread"))?;
+        let templates = far.templates.clone();
+        let serving = Serving::start(far, &waker).map_err(kernel("start a thread"))?;
         let endpoint = Endpoint::new(config, true)?;
-        let side = Side::new(endpoint, Role::Far, far.templates.clone());
-        let part = Part::Far {
-            far,
-            resolver,
-            candidates: BTreeMap::new(),
-            dials: BTreeSet::new(),
-        };
-        Self::new(config, side, address, waker, part)
+        let side = Side::new(endpoint, Role::Far, templates);
+        Self::new(config, side, address, waker, Part::Far(Box::new(serving)))
     }
 
     /// A near end that keeps a connection from `address` to the far end at `peer`.
@@ -175,21 +120,9 @@ impl Driver {
         let waker = Arc::new(Waker::new().map_err(kernel("make an eventfd"))?);
         let endpoint = Endpoint::new(config, false)?;
         let side = Side::new(endpoint, Role::Near, vec![template]);
-        let (sender, sockets) = channel();
-        let part = Part::Near {
-            peer,
-            sockets,
-            waiting: VecDeque::new(),
-            connection: None,
-            ready: false,
-            again: Instant::ZERO,
-            pause: RETRY,
-        };
-        let near = Near {
-            sockets: sender,
-            waker: Arc::clone(&waker),
-        };
-        Ok((Self::new(config, side, address, waker, part)?, near))
+        let (asking, near) = Asking::new(peer, Arc::clone(&waker));
+        let driver = Self::new(config, side, address, waker, Part::Near(asking))?;
+        Ok((driver, near))
     }
 
     fn new(
@@ -200,6 +133,7 @@ impl Driver {
         part: Part,
     ) -> Result<Self, DriverError> {
         let udp = Udp::bind(address).map_err(kernel("open the UDP port"))?;
+        udp.hear_errors().map_err(kernel("watch the UDP port"))?;
         let epoll = Epoll::new().map_err(kernel("make an epoll set"))?;
         let added = epoll
             .add(&udp, UDP, Interest::READ)
@@ -210,15 +144,22 @@ impl Driver {
             udp,
             epoll,
             waker,
-            stopped: Arc::default(),
+            orders: channel(),
             origin: config.base,
             flows: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next: FIRST_FLOW,
+            lingering: BTreeMap::new(),
             ready: Vec::new(),
             unsent: None,
+            udp_failed: false,
             buffer: vec![0; RECEIVE.max(READ)],
-            connections: BTreeSet::new(),
+            connections: BTreeMap::new(),
+            watch: Watch::default(),
+            counters: Counters::default(),
+            last_loss: String::new(),
+            draining: false,
+            stopped: false,
             part,
         })
     }
@@ -231,21 +172,25 @@ impl Driver {
         self.udp.local_address()
     }
 
-    /// What ends it.
-    pub fn stop_handle(&self) -> Stop {
-        Stop {
-            flag: Arc::clone(&self.stopped),
+    /// What orders it from other threads.
+    pub fn handle(&self) -> Handle {
+        Handle {
+            orders: self.orders.0.clone(),
             waker: Arc::clone(&self.waker),
         }
     }
 
-    /// Runs until it is stopped; then all flows are reset.
+    /// Runs until it is stopped, or has drained; then all flows are reset. How many these were.
     ///
     /// # Errors
     /// [`DriverError`]: the kernel fails the loop itself.
-    pub fn run(mut self) -> Result<(), DriverError> {
+    pub fn run(mut self) -> Result<usize, DriverError> {
         let mut events = Events::with_capacity(256);
-        while !self.stopped.load(Ordering::Acquire) {
+        loop {
+            self.obey();
+            if self.stopped || (self.draining && self.open() == 0) {
+                break;
+            }
             self.turn();
             let wait = self.wait_for();
             { &self.epoll }
@@ -253,8 +198,12 @@ impl Driver {
                 .map_err(kernel("wait"))?;
             for event in events.iter() {
                 match event.token {
-                    UDP if event.writable() => self.send_again()?,
-                    UDP => {}
+                    UDP => {
+                        self.udp_failed |= event.failed();
+                        if event.writable() {
+                            self.send_again()?;
+                        }
+                    }
                     WAKER => {
                         self.waker.drain();
                     }
@@ -263,17 +212,64 @@ impl Driver {
             }
         }
         let flows = core::mem::take(&mut self.flows);
+        let cut = flows.len() + self.lingering.len();
         flows.into_values().for_each(Flow::abort);
         // Peers learn of it at once.
         let now = self.now();
-        for connection in core::mem::take(&mut self.connections) {
-            { self.side.quic_mut() }.close(connection, NO_ERROR, "stopped", now);
+        for (connection, _) in core::mem::take(&mut self.connections) {
+            self.side.close(connection, "stopped", now);
         }
         self.send();
-        Ok(())
+        Ok(cut)
     }
 
-    fn now(&self) -> Instant {
+    /// Does what other threads have asked.
+    fn obey(&mut self) {
+        while let Ok(order) = self.orders.1.try_recv() {
+            match order {
+                Order::Stop => self.stopped = true,
+                Order::Drain => {
+                    self.draining = true;
+                    self.side.quic_mut().stop_listening();
+                    self.side.shut_down();
+                }
+                Order::Serve(far) => {
+                    if let Part::Far(serving) = &mut self.part {
+                        serving.far = *far;
+                    }
+                }
+                Order::Trust(keys) => self.trust(keys),
+                Order::Status(reply) => {
+                    // The asker may have given up waiting.
+                    let _ = reply.try_send(self.status());
+                }
+            }
+        }
+    }
+
+    fn trust(&mut self, keys: Vec<PublicKey>) {
+        let strangers: Vec<_> = { self.connections.iter() }
+            .filter(|(_, peer)| !keys.contains(&peer.key))
+            .map(|(&connection, _)| connection)
+            .collect();
+        self.side.quic_mut().trust(keys);
+        let now = self.now();
+        for connection in strangers {
+            let reason = "the key is not trusted any more";
+            self.side.close(connection, reason, now);
+            self.lost(connection, None, reason);
+        }
+    }
+
+    /// Near: whether tunnels may be opened. Far: whether they are taken.
+    pub(crate) fn is_up(&self) -> bool {
+        match &self.part {
+            Part::Near(asking) => asking.is_up(),
+            Part::Far(_) => !self.draining,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
         Instant::ZERO + self.origin.elapsed()
     }
 
@@ -285,17 +281,11 @@ impl Driver {
         let now = self.now();
         let side = self.side.deadline().filter(|_| self.unsent.is_none());
         let own = match &self.part {
-            Part::Near {
-                connection: None,
-                again,
-                ..
-            } => Some(*again),
-            Part::Near { .. } => None,
-            Part::Far { dials, .. } => dials
-                .first()
-                .map(|(until, _)| Instant::ZERO + until.saturating_duration_since(self.origin)),
+            Part::Near(asking) => asking.deadline(),
+            Part::Far(serving) => serving.deadline(self.origin),
         };
-        { [side, own].into_iter().flatten().min() }.map(|due| due.since(now))
+        let due = [side, own, self.look_at()].into_iter().flatten().min();
+        due.map(|due| due.since(now))
     }
 
     /// Everything that can be done now.
@@ -322,9 +312,13 @@ impl Driver {
 
     fn receive(&mut self, now: Instant) {
         for _ in 0..RECEIVES {
-            // What the kernel tells of one peer here, such as that nothing listens there, is for its time-out to find.
-            let Ok(Some(received)) = self.udp.receive(&mut self.buffer) else {
-                return;
+            let received = match self.udp.receive(&mut self.buffer) {
+                Ok(Some(received)) => received,
+                Ok(None) => break,
+                Err(error) => {
+                    self.heard_error(&error, now);
+                    continue;
+                }
             };
             let datagram = Datagram {
                 peer: received.from,
@@ -333,6 +327,17 @@ impl Driver {
                 segment: Some(received.segment),
             };
             self.side.input((), datagram, now);
+        }
+        if core::mem::take(&mut self.udp_failed) {
+            self.udp.drop_errors();
+        }
+    }
+
+    /// The kernel tells of some datagram.
+    fn heard_error(&mut self, error: &io::Error, now: Instant) {
+        self.udp_failed = true;
+        if error.kind() == io::ErrorKind::ConnectionRefused {
+            self.watch.is_refused(now);
         }
     }
 
@@ -347,7 +352,17 @@ impl Driver {
 
     fn send_one(&mut self, datagram: Datagram) {
         let segment = datagram.segment.unwrap_or(datagram.data.len());
-        let sent = { &self.udp }.send_from(&datagram.data, segment, datagram.peer, datagram.local);
+        let send =
+            |udp: &Udp| udp.send_from(&datagram.data, segment, datagram.peer, datagram.local);
+        let sent = match send(&self.udp) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // It is of an earlier one, and this was not sent.
+                let now = self.now();
+                self.heard_error(&error, now);
+                send(&self.udp)
+            }
+            sent => sent,
+        };
         if sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             // Else it is lost, as any may be on the way.
             self.unsent = Some(datagram);
@@ -365,43 +380,11 @@ impl Driver {
         Ok(())
     }
 
-    /// Hand-ins and connections of a near end, names and times of a far one.
+    /// Hand-ins and connections of a near end, names and times of a far one, and whether peers are still there.
     fn own_work(&mut self, now: Instant) {
-        match &mut self.part {
-            Part::Near {
-                peer,
-                sockets,
-                waiting,
-                connection,
-                again,
-                pause,
-                ..
-            } => {
-                while let Ok((socket, target)) = sockets.try_recv() {
-                    if waiting.len() < WAITING {
-                        waiting.push_back((socket, target));
-                    } else {
-                        let _ = socket::abort_on_close(&socket, true);
-                    }
-                }
-                if connection.is_none() && *again <= now {
-                    *connection = self.side.quic_mut().connect(*peer, now).ok();
-                    *again = now + *pause;
-                    *pause = (*pause * 2).min(RETRY_MOST);
-                }
-                self.open_waiting();
-            }
-            Part::Far { resolver, .. } => {
-                let answers: Vec<_> = resolver.answers.try_iter().collect();
-                for answer in answers {
-                    match answer.found {
-                        Ok(found) => self.dial(answer.tunnel, found.into()),
-                        Err(why) => self.refuse(answer.tunnel, why),
-                    }
-                }
-                self.end_late_dials();
-            }
-        }
+        self.ask_all(now);
+        self.serve_all();
+        self.look(now);
     }
 
     fn heard(&mut self, event: Event) {
@@ -412,50 +395,82 @@ impl Driver {
                 key,
             } => {
                 tracing::info!(%peer, %key, "connected");
-                self.connections.insert(connection);
+                self.counters.connected += 1;
+                let now = self.now();
+                self.connections
+                    .insert(connection, Peer::new(peer, key, now));
+                self.bound_connections(connection, key);
             }
-            Event::Lost { connection, reason } => self.lost(connection, &reason),
+            Event::Lost {
+                connection,
+                peer,
+                reason,
+            } => self.lost(connection, Some(peer), &reason),
             Event::Ready(_) => {
-                if let Part::Near { ready, pause, .. } = &mut self.part {
-                    (*ready, *pause) = (true, RETRY);
-                }
+                self.set_ready(true);
                 self.open_waiting();
             }
             Event::NoProxy(_) => tracing::warn!("the far end is no proxy of connect-tcp"),
-            Event::GoingAway(_) => tracing::info!("the far end shuts down"),
+            Event::GoingAway(_) => {
+                tracing::info!("the far end shuts down");
+                self.set_ready(false);
+            }
             Event::Room(_) => self.open_waiting(),
             Event::Asked(tunnel, request) => self.asked(tunnel, request),
             Event::Answered(tunnel, Ok(())) => {
-                if let Some(flow) = self.flow(tunnel) {
-                    flow.phase = Phase::Open;
+                self.counters.opened += 1;
+                if !self.answered_reserved(tunnel, Ok(())) {
+                    if let Some(flow) = self.flow(tunnel) {
+                        flow.phase = Phase::Open;
+                    }
+                    self.touch(tunnel);
                 }
-                self.touch(tunnel);
             }
             Event::Answered(tunnel, Err(why)) => {
                 tracing::debug!(%why, "a dial of the far end failed");
+                *self.counters.failures.entry(why.name()).or_default() += 1;
+                self.answered_reserved(tunnel, Err(NoTunnel::Dial(why)));
                 self.abort(tunnel);
             }
             Event::Readable(tunnel) | Event::Writable(tunnel) => self.touch(tunnel),
-            Event::Reset(tunnel) => self.abort(tunnel),
+            Event::Done(tunnel) => drop(self.lingering.remove(&tunnel)),
+            Event::Reset(tunnel) => {
+                self.lingering.remove(&tunnel);
+                self.answered_reserved(tunnel, Err(NoTunnel::Down));
+                self.abort(tunnel);
+            }
         }
     }
 
-    fn lost(&mut self, lost: ConnectionId, reason: &str) {
-        tracing::info!(reason, "a connection is gone");
-        self.connections.remove(&lost);
+    /// A connection is gone, or was never made: one of the peer at `stranger`.
+    pub(crate) fn lost(&mut self, lost: ConnectionId, stranger: Option<SocketAddr>, reason: &str) {
+        self.counters.lost += 1;
+        reason.clone_into(&mut self.last_loss);
+        let peer = self.connections.remove(&lost);
+        let is_own = matches!(self.part, Part::Near(_));
+        match (peer, stranger) {
+            (Some(peer), _) => tracing::warn!(peer = %peer.address, reason, "a connection is gone"),
+            (None, Some(peer)) if is_own || self.watch.may_warn(self.now()) => {
+                tracing::warn!(%peer, reason, "no connection");
+            }
+            _ => {}
+        }
+        self.lingering.retain(|tunnel, _| tunnel.connection != lost);
         let gone: Vec<_> = { self.tokens.keys().copied() }
             .filter(|tunnel| tunnel.connection == lost)
             .collect();
         for tunnel in gone {
-            self.abort(tunnel);
+            // What needs the connection no more goes on.
+            if !self.flow(tunnel).is_some_and(|flow| flow.only_delivers()) {
+                self.abort(tunnel);
+            }
         }
-        if let Part::Near {
-            connection, ready, ..
-        } = &mut self.part
-            && *connection == Some(lost)
-        {
-            (*connection, *ready) = (None, false);
-        }
+        self.disconnected(lost);
+    }
+
+    /// Flows, those included whose peers have yet to read the rest.
+    pub(crate) fn open(&self) -> usize {
+        self.flows.len() + self.lingering.len()
     }
 
     pub(crate) fn flow(&mut self, tunnel: TunnelId) -> Option<&mut Flow> {
@@ -475,16 +490,20 @@ impl Driver {
         socket: TcpStream,
         tunnel: TunnelId,
         phase: Phase,
+        keep: Option<Keep>,
     ) -> io::Result<()> {
         // A flow that ends otherwise than by both FINs, also with this process, is a reset.
         socket::abort_on_close(&socket, true)?;
         socket.set_nonblocking(true)?;
         tcp::set_no_delay(&socket, true)?;
+        // A host that is gone says nothing, and neither does one that waits.
+        tcp::set_keepalive(&socket, PROBE, PROBE_AGAIN, PROBES)?;
         let token = self.next;
         self.next += 1;
         let interest = Interest::READ | Interest::WRITE | Interest::PEER_CLOSED | Interest::EDGE;
         self.epoll.add(&socket, token, interest)?;
-        self.flows.insert(token, Flow::new(socket, tunnel, phase));
+        let flow = Flow::new(socket, tunnel, phase, keep);
+        self.flows.insert(token, flow);
         self.tokens.insert(tunnel, token);
         self.ready.push(token);
         Ok(())
@@ -497,12 +516,20 @@ impl Driver {
         if matches!(flow.phase, Phase::Dialling(_)) {
             return self.dialled(token);
         }
-        match flow.pump(&mut self.side, &mut self.buffer[..READ]) {
+        let fate = flow.pump(&mut self.side, &mut self.buffer[..READ]);
+        let [read, written] = flow.take_moved();
+        self.counters.bytes_in += read;
+        self.counters.bytes_out += written;
+        match fate {
             Fate::Waits => {}
             Fate::Goes => self.ready.push(token),
             Fate::Over => {
+                self.counters.ended += 1;
                 if let Some(flow) = self.flows.remove(&token) {
                     self.tokens.remove(&flow.tunnel);
+                    if self.side.has(flow.tunnel) {
+                        self.lingering.insert(flow.tunnel, flow.keep);
+                    }
                     // The kernel sends what it still has.
                     let _ = socket::abort_on_close(&flow.socket, false);
                 }
@@ -515,13 +542,13 @@ impl Driver {
         }
     }
 
+    /// A flow is no more; it is reset where it still stands.
     pub(crate) fn abort(&mut self, tunnel: TunnelId) {
-        if let Part::Far { candidates, .. } = &mut self.part {
-            candidates.remove(&tunnel);
-        }
+        self.forget_dial(tunnel);
         if let Some(token) = self.tokens.remove(&tunnel)
             && let Some(flow) = self.flows.remove(&token)
         {
+            self.counters.reset += u64::from(flow.phase == Phase::Open);
             flow.abort();
         }
     }

@@ -1,44 +1,186 @@
 //! What only a far end does: it dials.
 
-use crate::dial::failure;
+use crate::dial::{Resolver, failure};
 use crate::driver::{Driver, Part};
 use crate::flow::Phase;
-use bentpipe_connect_tcp::{DialError, Host, Request};
+use crate::policy::Policy;
+use bentpipe_base::Instant;
+use bentpipe_connect_tcp::{DialError, Host, Request, Template};
+use bentpipe_quic::{ConnectionId, PublicKey};
+use bentpipe_sockets::epoll::Waker;
 use bentpipe_sockets::socket::{self, Dial};
 use bentpipe_tunnel::TunnelId;
-use std::collections::VecDeque;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+/// How a far end serves.
+#[derive(Clone, Debug)]
+pub struct Far {
+    /// Who may be reached.
+    pub policy: Policy,
+    /// The paths that tunnels are asked for by. They cannot change.
+    pub templates: Vec<Template>,
+    /// How long a dial may take.
+    pub dial_timeout: Duration,
+    /// What one client, a key, may have.
+    pub client: ClientLimits,
+    /// A flow on which no byte moves for so long is reset; `None`: never.
+    pub idle: Option<Duration>,
+}
+
+/// What one client, a key, may have at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Connections.
+    pub connections: usize,
+    /// Tunnels, on all of them.
+    pub tunnels: usize,
+    /// Tunnels whose name is asked for or whose dial is under way.
+    pub dials: usize,
+}
+
+/// The state of a far end.
+pub(crate) struct Serving {
+    pub(crate) far: Far,
+    resolver: Resolver,
+    /// Of tunnels whose name is asked for or whose dial is under way: the addresses that are still to be tried.
+    candidates: BTreeMap<TunnelId, VecDeque<SocketAddr>>,
+    /// When dials end that have not ended by themselves; those that have are still among them.
+    dials: BTreeSet<(std::time::Instant, TunnelId)>,
+}
+
+impl Serving {
+    /// Starts the threads that resolve names.
+    pub(crate) fn start(far: Far, waker: &Arc<Waker>) -> io::Result<Self> {
+        Ok(Self {
+            far,
+            resolver: Resolver::start(waker)?,
+            candidates: BTreeMap::new(),
+            dials: BTreeSet::new(),
+        })
+    }
+
+    /// When it has something to do.
+    pub(crate) fn deadline(&self, origin: std::time::Instant) -> Option<Instant> {
+        let (until, _) = self.dials.first()?;
+        Some(Instant::ZERO + until.saturating_duration_since(origin))
+    }
+}
 
 impl Driver {
-    /// Far: a tunnel is asked for.
-    pub(crate) fn asked(&mut self, tunnel: TunnelId, request: Request) {
-        let Part::Far { far, resolver, .. } = &self.part else {
+    /// Connections of one client.
+    fn of_client(&self, key: PublicKey) -> Vec<ConnectionId> {
+        let own = { self.connections.iter() }.filter(|(_, peer)| peer.key == key);
+        own.map(|(&connection, _)| connection).collect()
+    }
+
+    /// Far: closes a new connection of a client who has as many as it may.
+    pub(crate) fn bound_connections(&mut self, connection: ConnectionId, key: PublicKey) {
+        let Part::Far(serving) = &self.part else {
             return;
         };
-        if self.side.tunnels(tunnel.connection) > far.tunnels {
+        if self.of_client(key).len() > serving.far.client.connections {
+            let reason = "this key has as many connections as it may";
+            let now = self.now();
+            self.side.close(connection, reason, now);
+            self.lost(connection, None, reason);
+        }
+    }
+
+    /// Whether a client has more than it may, with `tunnel`.
+    fn is_over(&self, serving: &Serving, tunnel: TunnelId) -> bool {
+        let Some(peer) = self.connections.get(&tunnel.connection) else {
+            return true;
+        };
+        let own = self.of_client(peer.key);
+        let tunnels: usize = own.iter().map(|&one| self.side.tunnels(one)).sum();
+        let dials = { serving.candidates.keys() }.filter(|dial| own.contains(&dial.connection));
+        let limits = &serving.far.client;
+        tunnels > limits.tunnels || dials.count() >= limits.dials
+    }
+
+    /// Far: a tunnel is asked for.
+    pub(crate) fn asked(&mut self, tunnel: TunnelId, request: Request) {
+        self.counters.asked += 1;
+        let Part::Far(serving) = &self.part else {
+            return;
+        };
+        if self.is_over(serving, tunnel) {
             return self.refuse(tunnel, DialError::Limit);
         }
         let port = request.target.port;
         match request.target.host {
             Host::Address(address) => self.dial(tunnel, [(address, port).into()].into()),
             Host::Name(name) => {
-                if let Err(why) = resolver.ask(tunnel, name, port) {
-                    self.refuse(tunnel, why);
+                let Part::Far(serving) = &mut self.part else {
+                    return;
+                };
+                match serving.resolver.ask(tunnel, name, port) {
+                    Ok(()) => drop(serving.candidates.insert(tunnel, VecDeque::new())),
+                    Err(why) => self.refuse(tunnel, why),
                 }
             }
         }
     }
 
+    /// Far: names that were resolved are dialled, and dials that take too long are ended.
+    pub(crate) fn serve_all(&mut self) {
+        let Part::Far(serving) = &mut self.part else {
+            return;
+        };
+        let answers: Vec<_> = serving.resolver.answers.try_iter().collect();
+        for answer in answers {
+            // Who has given up meanwhile wants no dial.
+            if !self.forget_dial(answer.tunnel) {
+                continue;
+            }
+            match answer.found {
+                Ok(found) => self.dial(answer.tunnel, found.into()),
+                Err(why) => self.refuse(answer.tunnel, why),
+            }
+        }
+        self.end_late_dials();
+    }
+
+    /// Far: a tunnel's name is not asked for any more, nor is its target dialled; whether it was.
+    pub(crate) fn forget_dial(&mut self, tunnel: TunnelId) -> bool {
+        match &mut self.part {
+            Part::Far(serving) => serving.candidates.remove(&tunnel).is_some(),
+            Part::Near(_) => false,
+        }
+    }
+
+    /// Resets the flows that have been idle for too long.
+    pub(crate) fn end_idle(&mut self) {
+        let Part::Far(serving) = &self.part else {
+            return;
+        };
+        let Some(idle) = serving.far.idle else {
+            return;
+        };
+        let late = { self.flows.values() }.filter(|flow| flow.active.elapsed() >= idle);
+        let late: Vec<_> = late.map(|flow| flow.tunnel).collect();
+        for tunnel in late {
+            self.side.reset(tunnel);
+            self.abort(tunnel);
+        }
+    }
+
     pub(crate) fn refuse(&mut self, tunnel: TunnelId, why: DialError) {
+        *self.counters.failures.entry(why.name()).or_default() += 1;
         // Who has given up meanwhile wants no answer.
         let _ = self.side.refuse(tunnel, why);
     }
 
     /// Far: dials the first of these that may be reached, and the next where that fails.
     pub(crate) fn dial(&mut self, tunnel: TunnelId, mut addresses: VecDeque<SocketAddr>) {
-        let Part::Far { far, .. } = &self.part else {
+        let Part::Far(serving) = &self.part else {
             return;
         };
+        let far = &serving.far;
         addresses.retain(|&address| far.policy.allows(address));
         let until = std::time::Instant::now() + far.dial_timeout;
         let mut why = DialError::Prohibited;
@@ -49,14 +191,12 @@ impl Driver {
             });
             match begun {
                 Ok((socket, Dial::Pending | Dial::Connected)) => {
-                    if let Part::Far {
-                        candidates, dials, ..
-                    } = &mut self.part
-                    {
-                        candidates.insert(tunnel, addresses);
-                        dials.insert((until, tunnel));
+                    if let Part::Far(serving) = &mut self.part {
+                        serving.candidates.insert(tunnel, addresses);
+                        serving.dials.insert((until, tunnel));
                     }
-                    if self.admit(socket, tunnel, Phase::Dialling(until)).is_err() {
+                    let phase = Phase::Dialling(until);
+                    if self.admit(socket, tunnel, phase, None).is_err() {
                         self.abort(tunnel);
                         self.refuse(tunnel, DialError::Internal);
                     }
@@ -80,9 +220,8 @@ impl Driver {
             Ok(()) if socket::peer_address(&flow.socket).is_err() => {}
             Ok(()) => {
                 flow.phase = Phase::Open;
-                if let Part::Far { candidates, .. } = &mut self.part {
-                    candidates.remove(&tunnel);
-                }
+                self.counters.opened += 1;
+                self.forget_dial(tunnel);
                 if self.side.accept(tunnel).is_err() {
                     return self.abort(tunnel);
                 }
@@ -91,10 +230,10 @@ impl Driver {
         }
     }
 
-    pub(crate) fn dial_failed(&mut self, tunnel: TunnelId, why: DialError) {
+    fn dial_failed(&mut self, tunnel: TunnelId, why: DialError) {
         let rest = match &mut self.part {
-            Part::Far { candidates, .. } => candidates.remove(&tunnel).unwrap_or_default(),
-            Part::Near { .. } => VecDeque::new(),
+            Part::Far(serving) => serving.candidates.remove(&tunnel).unwrap_or_default(),
+            Part::Near(_) => VecDeque::new(),
         };
         self.abort(tunnel);
         if rest.is_empty() {
@@ -104,11 +243,14 @@ impl Driver {
         }
     }
 
-    pub(crate) fn end_late_dials(&mut self) {
+    fn end_late_dials(&mut self) {
         let now = std::time::Instant::now();
-        while let Part::Far { dials, .. } = &mut self.part
-            && dials.first().is_some_and(|(until, _)| *until <= now)
-            && let Some((until, tunnel)) = dials.pop_first()
+        while let Part::Far(serving) = &mut self.part
+            && serving
+                .dials
+                .first()
+                .is_some_and(|(until, _)| *until <= now)
+            && let Some((until, tunnel)) = serving.dials.pop_first()
         {
             if { self.flow(tunnel) }.is_some_and(|flow| flow.phase == Phase::Dialling(until)) {
                 self.dial_failed(tunnel, DialError::Timeout);

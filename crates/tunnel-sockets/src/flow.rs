@@ -1,5 +1,6 @@
 //! One TCP connection and its tunnel.
 
+use crate::near::Keep;
 use bentpipe_quic::Endpoint;
 use bentpipe_sockets::socket;
 use bentpipe_tunnel::{Closed, Read, Side, TunnelId};
@@ -53,10 +54,21 @@ pub(crate) struct Flow {
     write_done: bool,
     /// The tunnel's FIN was read.
     final_seen: bool,
+    /// Bytes read of the socket and written to it, not counted yet.
+    moved: [u64; 2],
+    /// When a byte last moved.
+    pub(crate) active: Instant,
+    /// Dropped last: the socket is closed by then.
+    pub(crate) keep: Option<Keep>,
 }
 
 impl Flow {
-    pub(crate) fn new(socket: TcpStream, tunnel: TunnelId, phase: Phase) -> Self {
+    pub(crate) fn new(
+        socket: TcpStream,
+        tunnel: TunnelId,
+        phase: Phase,
+        keep: Option<Keep>,
+    ) -> Self {
         Self {
             socket,
             tunnel,
@@ -66,7 +78,28 @@ impl Flow {
             read_done: false,
             write_done: false,
             final_seen: false,
+            moved: [0; 2],
+            active: Instant::now(),
+            keep,
         }
+    }
+
+    /// Whether all that is left is for the socket to take what has come.
+    pub(crate) fn only_delivers(&self) -> bool {
+        self.read_done && self.final_seen
+    }
+
+    /// Whether the far side has yet to answer.
+    pub(crate) fn is_dialling(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// Bytes read of the socket and written to it since the last call.
+    pub(crate) fn take_moved(&mut self) -> [u64; 2] {
+        if self.moved != [0; 2] {
+            self.active = Instant::now();
+        }
+        core::mem::take(&mut self.moved)
     }
 
     /// Carries what there is to carry, both ways.
@@ -101,7 +134,10 @@ impl Flow {
                     self.read_done = true;
                     return Ok(true);
                 }
-                Ok(read) => self.inward = Bytes::copy_from_slice(&buffer[..read]),
+                Ok(read) => {
+                    self.moved[0] += read as u64;
+                    self.inward = Bytes::copy_from_slice(&buffer[..read]);
+                }
                 Err(error) if waits(&error) => return Ok(false),
                 Err(_) => return Err(Broken),
             }
@@ -130,6 +166,7 @@ impl Flow {
         match self.socket.write(&self.outward) {
             Ok(written) => {
                 self.outward.advance(written);
+                self.moved[1] += written as u64;
                 Ok(true)
             }
             Err(error) if waits(&error) => Ok(false),

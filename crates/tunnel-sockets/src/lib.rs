@@ -2,7 +2,7 @@
 //! a satellite link.
 //!
 //! ```text
-//! near: [`Near::carry`] hands in a client's socket and its target → a tunnel
+//! near: [`Near::carry`] hands in a client's socket and its target → a tunnel; [`Near::ask`] asks for one before there is a socket
 //! far:  a tunnel is asked for → [`Policy`] → a dial by the kernel's TCP → a tunnel
 //! both: socket ↔ tunnel, half-closes and resets as they come
 //! ```
@@ -16,8 +16,17 @@ mod dial;
 mod driver;
 mod far;
 mod flow;
+mod handle;
+mod identity_file;
+mod link;
 mod near;
 mod policy;
+mod watch;
 
-pub use driver::{Driver, DriverError, Far, Near, Stop};
+pub use driver::{Driver, DriverError};
+pub use far::{ClientLimits, Far};
+pub use handle::{ConnectionStatus, Counters, Handle, Status};
+pub use identity_file::{IdentityFileError, make_identity, read_identity};
+pub use link::Link;
+pub use near::{Keep, Near, NoTunnel, Ticket};
 pub use policy::{Policy, Rule};

@@ -2,42 +2,388 @@
 
 use crate::driver::{Driver, Part};
 use crate::flow::Phase;
+use bentpipe_base::Instant;
+use bentpipe_connect_tcp::{DialError, Target};
+use bentpipe_quic::ConnectionId;
+use bentpipe_sockets::epoll::Waker;
 use bentpipe_sockets::socket;
-use bentpipe_tunnel::OpenError;
+use bentpipe_tunnel::{OpenError, TunnelId};
+use core::fmt;
+use core::time::Duration;
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use thiserror::Error;
+
+/// Requests that may wait for the far end to allow more tunnels.
+const WAITING: usize = 1024;
+/// Between two tries to connect, at first and at most.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MOST: Duration = Duration::from_secs(30);
+/// How long one may take before the next: a handshake of two round trips, and three repetitions of what is lost.
+const TRY: Duration = Duration::from_secs(5);
+
+/// What a flow holds until it ends, such as its place in a count.
+pub type Keep = Box<dyn Any + Send>;
+
+/// There is no tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NoTunnel {
+    /// No connection to the far end stands, or it takes no more.
+    #[error("the far end is not reached")]
+    Down,
+    /// The far end's dial failed.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+}
+
+/// Is told once what became of a request.
+type Answer = Box<dyn FnOnce(Result<(), NoTunnel>) + Send>;
+
+/// What other threads hand in.
+pub(crate) enum Hand {
+    Carry(TcpStream, Target, Keep),
+    Ask(u64, Target, Answer),
+    Join(u64, TcpStream, Keep),
+    Forget(u64),
+}
+
+impl Hand {
+    /// There is no tunnel for it.
+    fn refuse(self, why: NoTunnel) {
+        match self {
+            Self::Carry(socket, ..) | Self::Join(_, socket, _) => {
+                // Without it the kernel would say goodbye as if all had been said.
+                let _ = socket::abort_on_close(&socket, true);
+            }
+            Self::Ask(_, _, answer) => answer(Err(why)),
+            Self::Forget(_) => {}
+        }
+    }
+}
+
+/// Hands connections to a near driver.
+#[derive(Clone, Debug)]
+pub struct Near {
+    hands: Sender<Hand>,
+    waker: Arc<Waker>,
+    up: Arc<AtomicBool>,
+    next: Arc<AtomicU64>,
+}
+
+impl Near {
+    /// Whether tunnels may be opened at present.
+    pub fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    /// Carries a client's connection to `target`; it is reset where that fails. What the client has said leaves with the request.
+    pub fn carry(&self, socket: TcpStream, target: Target, keep: Keep) {
+        self.hand(Hand::Carry(socket, target, keep));
+    }
+
+    /// Asks for a tunnel to `target`; `answer` is called in the driver's thread, unless the ticket was dropped before.
+    pub fn ask(
+        &self,
+        target: Target,
+        answer: impl FnOnce(Result<(), NoTunnel>) + Send + 'static,
+    ) -> Ticket {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.hand(Hand::Ask(number, target, Box::new(answer)));
+        Ticket {
+            number: Some(number),
+            near: self.clone(),
+        }
+    }
+
+    fn hand(&self, hand: Hand) {
+        if let Err(refused) = self.hands.send(hand) {
+            refused.0.refuse(NoTunnel::Down);
+        }
+        self.waker.wake();
+    }
+}
+
+/// A tunnel that was asked for. Dropping it resets the tunnel.
+#[derive(Debug)]
+pub struct Ticket {
+    number: Option<u64>,
+    near: Near,
+}
+
+impl Ticket {
+    /// Carries a client's connection on the tunnel.
+    pub fn join(mut self, socket: TcpStream, keep: Keep) {
+        if let Some(number) = self.number.take() {
+            self.near.hand(Hand::Join(number, socket, keep));
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.near.hand(Hand::Forget(number));
+        }
+    }
+}
+
+/// A tunnel without a socket yet.
+struct Reserved {
+    number: u64,
+    /// Called when the far end answers.
+    answer: Option<Answer>,
+}
+
+/// The state of a near end.
+pub(crate) struct Asking {
+    peer: SocketAddr,
+    hands: Receiver<Hand>,
+    waiting: VecDeque<Hand>,
+    connection: Option<ConnectionId>,
+    up: Arc<AtomicBool>,
+    /// The far end takes tunnels; and perhaps it is not there any more.
+    ready: bool,
+    doubted: bool,
+    /// When to connect, where there is no connection.
+    again: Instant,
+    pause: Duration,
+    /// Until when the connection that is being made may take.
+    until: Option<Instant>,
+    reserved: BTreeMap<TunnelId, Reserved>,
+    tickets: BTreeMap<u64, TunnelId>,
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Asking").field(&self.peer).finish()
+    }
+}
+
+impl Asking {
+    pub(crate) fn new(peer: SocketAddr, waker: Arc<Waker>) -> (Self, Near) {
+        let (sender, hands) = channel();
+        let up = Arc::new(AtomicBool::new(false));
+        let near = Near {
+            hands: sender,
+            waker,
+            up: Arc::clone(&up),
+            next: Arc::default(),
+        };
+        let asking = Self {
+            peer,
+            hands,
+            waiting: VecDeque::new(),
+            connection: None,
+            up,
+            ready: false,
+            doubted: false,
+            again: Instant::ZERO,
+            pause: RETRY,
+            until: None,
+            reserved: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+        };
+        (asking, near)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    /// When it has something to do.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.connection {
+            None => Some(self.again),
+            Some(_) => self.until,
+        }
+    }
+
+    /// Tells whether tunnels may be opened. Who waits is refused where they may not.
+    fn tell(&mut self) {
+        let up = self.ready && !self.doubted;
+        self.up.store(up, Ordering::Relaxed);
+        if !up {
+            { self.waiting.drain(..) }.for_each(|hand| hand.refuse(NoTunnel::Down));
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.ready = false;
+        self.tell();
+        { self.hands.try_iter() }.for_each(|hand| hand.refuse(NoTunnel::Down));
+        for reserved in core::mem::take(&mut self.reserved).into_values() {
+            reserved
+                .answer
+                .into_iter()
+                .for_each(|answer| answer(Err(NoTunnel::Down)));
+        }
+    }
+}
 
 impl Driver {
-    /// Near: asks for a tunnel for each socket that waits.
+    /// Near: connects where there is no connection, and takes what is handed in.
+    pub(crate) fn ask_all(&mut self, now: Instant) {
+        let Part::Near(asking) = &mut self.part else {
+            return;
+        };
+        if let Some(late) = asking.connection
+            && asking.until.is_some_and(|until| until <= now)
+        {
+            asking.connection = None;
+            asking.until = None;
+            self.side.close(late, "no answer", now);
+            "the far end does not answer".clone_into(&mut self.last_loss);
+            tracing::debug!("the far end does not answer");
+        }
+        if asking.connection.is_none() && asking.again <= now {
+            asking.connection = self.side.quic_mut().connect(asking.peer, now).ok();
+            asking.until = asking.connection.map(|_| now + TRY);
+            asking.again = now + asking.pause;
+            asking.pause = (asking.pause * 2).min(RETRY_MOST);
+        }
+        let handed: Vec<_> = asking.hands.try_iter().collect();
+        for hand in handed {
+            self.take(hand);
+        }
+        self.open_waiting();
+    }
+
+    /// Near: the far end takes tunnels, or no more.
+    pub(crate) fn set_ready(&mut self, ready: bool) {
+        if let Part::Near(asking) = &mut self.part {
+            asking.ready = ready;
+            if ready {
+                (asking.pause, asking.until) = (RETRY, None);
+            }
+            asking.tell();
+        }
+    }
+
+    /// Near: it may be that the far end is not there any more. Tunnels are opened again when it is heard.
+    pub(crate) fn doubt(&mut self, doubted: bool) {
+        if let Part::Near(asking) = &mut self.part
+            && asking.doubted != doubted
+        {
+            asking.doubted = doubted;
+            asking.tell();
+        }
+    }
+
+    fn take(&mut self, hand: Hand) {
+        let Part::Near(asking) = &mut self.part else {
+            return;
+        };
+        match hand {
+            Hand::Join(number, socket, keep) => {
+                let Some(tunnel) = asking.tickets.remove(&number) else {
+                    // It was reset meanwhile.
+                    return Hand::Join(number, socket, keep).refuse(NoTunnel::Down);
+                };
+                asking.reserved.remove(&tunnel);
+                self.begin(socket, tunnel, Phase::Open, keep);
+            }
+            Hand::Forget(number) => {
+                asking
+                    .waiting
+                    .retain(|hand| !matches!(hand, Hand::Ask(asked, ..) if *asked == number));
+                if let Some(tunnel) = asking.tickets.remove(&number) {
+                    asking.reserved.remove(&tunnel);
+                    self.side.reset(tunnel);
+                }
+            }
+            hand if asking.is_up() && asking.waiting.len() < WAITING => {
+                asking.waiting.push_back(hand);
+            }
+            hand => hand.refuse(NoTunnel::Down),
+        }
+    }
+
+    /// Near: asks for a tunnel for each that waits.
     pub(crate) fn open_waiting(&mut self) {
-        loop {
-            let Part::Near {
-                waiting,
-                connection: Some(connection),
-                ready: true,
-                ..
-            } = &mut self.part
-            else {
-                return;
+        while let Part::Near(asking) = &mut self.part
+            && asking.is_up()
+            && let Some(connection) = asking.connection
+            && let Some(hand) = asking.waiting.pop_front()
+        {
+            let (Hand::Carry(_, target, _) | Hand::Ask(_, target, _)) = &hand else {
+                continue;
             };
-            let connection = *connection;
-            let Some((socket, target)) = waiting.pop_front() else {
-                return;
-            };
-            match self.side.open(connection, &target) {
+            match self.side.open(connection, target) {
                 Ok(tunnel) => {
-                    if self.admit(socket, tunnel, Phase::Asking).is_err() {
-                        self.side.reset(tunnel);
+                    self.counters.asked += 1;
+                    match hand {
+                        Hand::Carry(socket, _, keep) => {
+                            self.begin(socket, tunnel, Phase::Asking, keep);
+                        }
+                        Hand::Ask(number, _, answer) => {
+                            let answer = Some(answer);
+                            asking.tickets.insert(number, tunnel);
+                            asking.reserved.insert(tunnel, Reserved { number, answer });
+                        }
+                        Hand::Join(..) | Hand::Forget(_) => {}
                     }
                 }
                 Err(OpenError::Limited) => {
-                    if let Part::Near { waiting, .. } = &mut self.part {
-                        waiting.push_front((socket, target));
-                    }
+                    asking.waiting.push_front(hand);
                     return;
                 }
-                Err(OpenError::NotReady | OpenError::GoingAway) => {
-                    let _ = socket::abort_on_close(&socket, true);
-                }
+                Err(OpenError::NotReady | OpenError::GoingAway) => hand.refuse(NoTunnel::Down),
             }
+        }
+    }
+
+    fn begin(&mut self, socket: TcpStream, tunnel: TunnelId, phase: Phase, keep: Keep) {
+        if self.admit(socket, tunnel, phase, Some(keep)).is_err() {
+            self.side.reset(tunnel);
+        }
+    }
+
+    /// Near: the far end has answered; whether somebody waited for that without a socket.
+    pub(crate) fn answered_reserved(
+        &mut self,
+        tunnel: TunnelId,
+        result: Result<(), NoTunnel>,
+    ) -> bool {
+        let Part::Near(asking) = &mut self.part else {
+            return false;
+        };
+        let Some(reserved) = asking.reserved.get_mut(&tunnel) else {
+            return false;
+        };
+        let answer = reserved.answer.take();
+        if result.is_err() {
+            asking.tickets.remove(&reserved.number);
+            asking.reserved.remove(&tunnel);
+        }
+        if let Some(answer) = answer {
+            answer(result);
+        }
+        true
+    }
+
+    /// Near: a connection is gone, which may be that to the far end.
+    pub(crate) fn disconnected(&mut self, lost: ConnectionId) {
+        let Part::Near(asking) = &mut self.part else {
+            return;
+        };
+        if asking.connection == Some(lost) {
+            asking.connection = None;
+            asking.until = None;
+            asking.doubted = false;
+            asking.ready = false;
+            asking.tell();
+        }
+        let gone: Vec<_> = { asking.reserved.keys().copied() }
+            .filter(|tunnel| tunnel.connection == lost)
+            .collect();
+        for tunnel in gone {
+            self.answered_reserved(tunnel, Err(NoTunnel::Down));
         }
     }
 }

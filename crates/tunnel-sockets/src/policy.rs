@@ -17,7 +17,7 @@ pub struct Rule {
 
 /// Who may be reached: what a rule says; without one the public internet, and never the far end itself or networks that are not
 /// routed there.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The operator's rules.
     pub rules: Vec<Rule>,

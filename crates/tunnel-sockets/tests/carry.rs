@@ -6,7 +6,7 @@ use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_cc::{LinkParams, Settings};
 use bentpipe_connect_tcp::{Target, Template};
 use bentpipe_quic::{Config, CongestionControl, Identity, Path};
-use bentpipe_tunnel_sockets::{Driver, Far, Near, Policy, Rule, Stop};
+use bentpipe_tunnel_sockets::{ClientLimits, Driver, Far, Handle, Near, Policy, Rule};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A near and a far end, each in a thread of its own.
 struct Pair {
     near: Near,
-    stops: [Stop; 2],
+    handles: [Handle; 2],
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -58,16 +58,27 @@ impl Pair {
             },
             templates: vec![template.clone()],
             dial_timeout: Duration::from_secs(5),
-            tunnels: 1000,
+            client: ClientLimits {
+                connections: 2,
+                tunnels: 1000,
+                dials: 100,
+            },
+            idle: None,
         };
         let far = Driver::far(&far, loopback(), serve).unwrap();
         let peer = far.address().unwrap();
         let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();
-        let stops = [driver.stop_handle(), far.stop_handle()];
-        let threads = [driver, far].map(|driver| thread::spawn(move || driver.run().unwrap()));
+        let handles = [driver.handle(), far.handle()];
+        let threads =
+            [driver, far].map(|driver| thread::spawn(move || driver.run().map(drop).unwrap()));
+        let until = Instant::now() + Duration::from_secs(10);
+        while !near.is_up() {
+            assert!(Instant::now() < until, "the far end is not reached");
+            thread::sleep(Duration::from_millis(1));
+        }
         Self {
             near,
-            stops,
+            handles,
             threads: threads.into(),
         }
     }
@@ -85,7 +96,8 @@ impl Pair {
     fn client(&self, target: Target) -> TcpStream {
         let listener = TcpListener::bind(loopback()).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        self.near.carry(listener.accept().unwrap().0, target);
+        self.near
+            .carry(listener.accept().unwrap().0, target, Box::new(()));
         client
             .set_read_timeout(Some(Duration::from_secs(30)))
             .unwrap();
@@ -95,8 +107,8 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        for stop in &self.stops {
-            stop.stop();
+        for handle in &self.handles {
+            handle.stop();
         }
         for thread in self.threads.drain(..) {
             let ended = thread.join();
@@ -227,7 +239,7 @@ fn a_far_end_that_stops_takes_its_connections_along_and_the_near_one_does_not_wa
     });
     let mut client = pair.client(target);
     client.read_exact(&mut [0]).unwrap();
-    pair.stops[1].stop();
+    pair.handles[1].stop();
     assert!(is_reset(client.read(&mut [0])));
     assert!(server.join().unwrap());
 }

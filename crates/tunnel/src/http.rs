@@ -7,6 +7,7 @@ use bentpipe_quic::{self as quic, Code, ConnectionId, Direction, End, Quic, Stre
 use bytes::{Buf, Bytes};
 use h3wire::{Action, Config, Connection, H3Code, HeaderBlockId, HeadersKind, Recv, UniKind};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// Most of a request's or an answer's fields, encoded.
 const FIELDS_MAX: usize = 16 * 1024;
@@ -14,6 +15,8 @@ const FIELDS_MAX: usize = 16 * 1024;
 /// The HTTP/3 of one connection.
 pub(crate) struct Http {
     pub(crate) engine: Connection,
+    /// The peer's address.
+    peer: SocketAddr,
     /// Streams of one way that wait for the peer to allow them.
     unopened: Vec<UniKind>,
     /// Near: the peer opens tunnels.
@@ -25,7 +28,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    pub(crate) fn new(role: Role) -> Self {
+    pub(crate) fn new(role: Role, peer: SocketAddr) -> Self {
         let mut config = Config::default();
         config.max_encoded_field_section_size = FIELDS_MAX;
         config.max_field_section_size = Some(FIELDS_MAX as u64);
@@ -38,6 +41,7 @@ impl Http {
         };
         Self {
             engine: Connection::new(role, config),
+            peer,
             unopened: Vec::new(),
             ready: false,
             going: false,
@@ -89,10 +93,12 @@ impl<Q: Quic> Side<Q> {
                 }
                 Action::FinishStream(stream) => self.quic.end(on(stream), End::Finish),
                 Action::CloseConnection { code, reason } => {
+                    let peer = http.peer;
                     self.quic.close(connection, Code(code.0), reason, self.now);
                     self.connections.remove(&connection);
                     self.events.push_back(Event::Lost {
                         connection,
+                        peer,
                         reason: format!("the peer broke HTTP/3: {reason}"),
                     });
                     return;

@@ -4,11 +4,14 @@ use crate::http::Http;
 use crate::stream::Stream;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_connect_tcp::{DialError, Request, Target, Template};
-use bentpipe_quic::{self as quic, ConnectionId, Datagram, PublicKey, Quic, StreamRef};
+use bentpipe_quic::{self as quic, Code, ConnectionId, Datagram, PublicKey, Quic, StreamRef};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use thiserror::Error;
+
+/// H3_NO_ERROR (RFC 9114, section 8.1).
+const NO_ERROR: Code = Code(0x100);
 
 /// A tunnel of a side: its stream.
 pub type TunnelId = StreamRef;
@@ -68,6 +71,8 @@ pub enum Event {
     Lost {
         /// The connection.
         connection: ConnectionId,
+        /// The peer's address.
+        peer: SocketAddr,
         /// Why.
         reason: String,
     },
@@ -87,6 +92,8 @@ pub enum Event {
     Readable(TunnelId),
     /// There is room to write, after there was none.
     Writable(TunnelId),
+    /// Both sides of the tunnel have ended, and each has read all that the other has said.
+    Done(TunnelId),
     /// The tunnel was reset by the peer, or broke the protocol, and is gone: TCP's RST.
     Reset(TunnelId),
 }
@@ -134,6 +141,12 @@ impl<Q: Quic> Side<Q> {
         http.map_or(0, |http| http.streams.len())
     }
 
+    /// Whether a tunnel is there still: its peer may not have read all.
+    pub fn has(&self, tunnel: TunnelId) -> bool {
+        let http = self.connections.get(&tunnel.connection);
+        http.is_some_and(|http| http.streams.contains_key(&tunnel.stream.0))
+    }
+
     /// Near: asks for a tunnel. It may be written to at once; [`Event::Answered`] comes, or [`Event::Lost`].
     ///
     /// # Errors
@@ -172,6 +185,12 @@ impl<Q: Quic> Side<Q> {
             }
             self.settle(connection);
         }
+    }
+
+    /// Ends a connection, whose tunnels are gone with it. Nothing more is told of them.
+    pub fn close(&mut self, connection: ConnectionId, reason: &str, now: Instant) {
+        self.connections.remove(&connection);
+        self.quic.close(connection, NO_ERROR, reason, now);
     }
 
     pub(crate) fn stream(&mut self, tunnel: TunnelId) -> Option<&mut Stream> {
@@ -222,7 +241,8 @@ impl<Q: Quic> Side<Q> {
                 peer,
                 key,
             } => {
-                self.connections.insert(connection, Http::new(self.role));
+                self.connections
+                    .insert(connection, Http::new(self.role, peer));
                 self.events.push_back(Event::Connected {
                     connection,
                     peer,
@@ -230,9 +250,17 @@ impl<Q: Quic> Side<Q> {
                 });
                 self.settle(connection);
             }
-            quic::Event::Lost { connection, reason } => {
+            quic::Event::Lost {
+                connection,
+                peer,
+                reason,
+            } => {
                 self.connections.remove(&connection);
-                self.events.push_back(Event::Lost { connection, reason });
+                self.events.push_back(Event::Lost {
+                    connection,
+                    peer,
+                    reason,
+                });
             }
             quic::Event::Opened(stream) => {
                 self.opened(stream);

@@ -37,8 +37,11 @@ pub(crate) struct Stream {
     pub(crate) finishing: bool,
     /// FINAL_DATA is in the outbox, or further.
     pub(crate) final_sent: bool,
-    /// The peer's FIN was read.
+    /// The peer's FIN has come.
     pub(crate) final_seen: bool,
+    /// The driver has read it, and all before it: only then does our direction of the stream end, so that its end tells the peer
+    /// that nothing is left that the loss of the connection could take.
+    pub(crate) final_read: bool,
     /// Our direction of the stream has ended.
     pub(crate) closed: bool,
     /// The peer's has.
@@ -57,6 +60,7 @@ impl Stream {
             finishing: false,
             final_sent: false,
             final_seen: false,
+            final_read: false,
             closed: false,
             ended: false,
         }

@@ -92,6 +92,7 @@ impl<Q: Quic> Side<Q> {
             }
             if let Some(read) = stream.inbox.pop_front() {
                 if read == Read::Final {
+                    stream.final_read = true;
                     // Behind it nothing comes but the end of the stream, which may be here.
                     while self.wants_eagerly(tunnel) && self.take(tunnel, PIECE) {}
                 }
@@ -157,14 +158,20 @@ impl<Q: Quic> Side<Q> {
         let Some(stream) = http.streams.get_mut(&tunnel.stream.0) else {
             return;
         };
-        let both = stream.framing == Framing::Bare || stream.final_seen;
+        let both = stream.framing == Framing::Bare || stream.final_read;
         if stream.final_sent && both && stream.outbox.is_empty() && !stream.closed {
             let id = engine_id(tunnel.stream);
             stream.closed = http.engine.send_data(id, 0, true).is_ok();
             self.settle(tunnel.connection);
         }
-        if self.stream(tunnel).is_some_and(|stream| stream.is_over()) {
+        if let Some(stream) = self.stream(tunnel)
+            && stream.is_over()
+        {
+            let carried = stream.phase == Phase::Open;
             self.forget(tunnel);
+            if carried {
+                self.events.push_back(Event::Done(tunnel));
+            }
         }
     }
 

@@ -6,9 +6,8 @@ mod snoop;
 
 use super::{Config, ControlSocket, Handshake, Intercept, Limits};
 use bentpipe_base::Bytes;
+use bentpipe_config::network::{AbsolutePath, Buffered, Idle, Metrics, Whole, sized, time};
 use bentpipe_config::{Document, Problems, Table, Value, Wrong};
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
 
@@ -63,9 +62,26 @@ pub(super) fn config(mut root: Table<'_, '_>, keys: Keys) -> Config {
         config.snoop = snoop::snoop(table);
     }
     config.profiles = leg::profiles(&mut root, [&config.lan, &config.sat]);
+    one_far_end(&root, &config);
     config.policies = policy::list(&mut root, &config.profiles);
     root.finish();
     config
+}
+
+/// All legs over QUIC lead to one far end, by one connection.
+fn one_far_end(root: &Table<'_, '_>, config: &Config) {
+    let variants = config.profiles.iter().map(|profile| &profile.leg);
+    let mut ends = [&config.sat]
+        .into_iter()
+        .chain(variants)
+        .filter_map(|leg| leg.quic.as_ref());
+    if let Some(first) = ends.next()
+        && ends.any(|other| other != first)
+    {
+        let what = "legs with `carrier = \"quic\"` of more than one far end";
+        let expected = "one far end: the keys of QUIC in [sat], or in one [leg.NAME]";
+        root.problem("leg", Wrong::new(what, expected));
+    }
 }
 
 fn limits(mut table: Table<'_, '_>) -> Limits {
@@ -107,20 +123,6 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
     }
     table.finish();
     limits
-}
-
-/// A whole number from `MIN` to `MAX`.
-struct Whole<const MIN: u64, const MAX: u64>(u64);
-
-impl<const MIN: u64, const MAX: u64> Value for Whole<MIN, MAX> {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let range = format!("a whole number from {MIN} to {MAX}, without quotes");
-        match u64::read(value, source) {
-            Ok(number) if (MIN..=MAX).contains(&number) => Ok(Self(number)),
-            Ok(number) => Err(Wrong::new(format!("`{number}` is out of range"), range)),
-            Err(wrong) => Err(Wrong::new(wrong.what, range)),
-        }
-    }
 }
 
 impl Value for Intercept {
@@ -167,60 +169,6 @@ impl Value for ControlSocket {
     }
 }
 
-/// An address and a port, or `"off"`.
-struct Metrics(Option<SocketAddr>);
-
-impl Value for Metrics {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let text = String::read(value, source)?;
-        let wrong = |_| {
-            Wrong::new(
-                format!("`{}` is no address with a port", text.escape_default()),
-                "an address and a port such as \"127.0.0.1:9463\", or \"off\"",
-            )
-        };
-        match text.as_str() {
-            "off" => Ok(Self(None)),
-            text => Ok(Self(Some(text.parse().map_err(wrong)?))),
-        }
-    }
-}
-
-/// A path from the root, or `"off"`.
-struct AbsolutePath(Option<PathBuf>);
-
-impl Value for AbsolutePath {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let text = String::read(value, source)?;
-        match text.as_str() {
-            "off" => Ok(Self(None)),
-            path if path.starts_with('/') && !path.contains('\0') => {
-                Ok(Self(Some(PathBuf::from(path))))
-            }
-            other => Err(Wrong::new(
-                format!("`{}` is no path from the root", other.escape_default()),
-                "a path such as \"/run/bentpipe/gateway.sock\", or \"off\"",
-            )),
-        }
-    }
-}
-
-/// How long a flow may be idle.
-struct Idle(Option<Duration>);
-
-impl Value for Idle {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let expected = "a time from 1s to 30 days, such as \"3600s\", or \"off\"";
-        if String::read(value, source).is_ok_and(|text| text == "off") {
-            return Ok(Self(None));
-        }
-        match time(value, source, 1..=2_592_000, expected) {
-            Ok(time) => Ok(Self(Some(time))),
-            Err(wrong) => Err(wrong),
-        }
-    }
-}
-
 /// A time that the kernel, too, takes for the pause before its keep-alive probes.
 struct Span(Duration);
 
@@ -231,35 +179,6 @@ impl Value for Span {
             source,
             1..=32_767,
             "a time from 1s to 9 hours, such as \"180s\"",
-        )
-        .map(Self)
-    }
-}
-
-fn time(
-    value: &DeValue<'_>,
-    source: &str,
-    seconds: std::ops::RangeInclusive<u64>,
-    expected: &str,
-) -> Result<Duration, Wrong> {
-    match Duration::read(value, source) {
-        Ok(time) if seconds.contains(&time.as_secs()) => Ok(time),
-        Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
-        Err(wrong) => Err(Wrong::new(wrong.what, expected)),
-    }
-}
-
-/// What all buffers hold together.
-struct Buffered(Bytes);
-
-impl Value for Buffered {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        sized(
-            value,
-            source,
-            1 << 20,
-            1 << 40,
-            "from 1MiB to 1TiB, such as \"2GiB\"",
         )
         .map(Self)
     }
@@ -279,19 +198,4 @@ impl Value for Pipe {
         )
         .map(Self)
     }
-}
-
-fn sized(
-    value: &DeValue<'_>,
-    source: &str,
-    least: u64,
-    most: u64,
-    range: &str,
-) -> Result<Bytes, Wrong> {
-    let size = Bytes::read(value, source)?;
-    if !(least..=most).contains(&size.0) {
-        let what = format!("`{size}` is out of range");
-        return Err(Wrong::new(what, format!("an amount of data {range}")));
-    }
-    Ok(size)
 }

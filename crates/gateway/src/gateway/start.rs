@@ -26,6 +26,7 @@ use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::owner::OwnerError;
 use bentpipe_os::sweep;
 use bentpipe_process::{Process, limits, sched};
+use bentpipe_quic_carrier::QuicCarrier;
 use bentpipe_relay::{
     AdmissionMode, Counters, DescriptorReserve, FlowStats, HandshakeTable, LegPolicies,
     ListenError, Listener, Listeners, Settings, Shared, SynBacklogLimit, SynQueue, Worker,
@@ -98,6 +99,9 @@ pub enum StartError {
     /// A leg has a carrier that it cannot have here.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
+    /// A leg cannot be carried over QUIC.
+    #[error(transparent)]
+    Tunnels(#[from] bentpipe_quic_carrier::CarrierError),
     /// Interception could not be set up.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
@@ -197,6 +201,7 @@ impl Gateway {
             began: timer::now(),
             lacks: Vec::new(),
             scone: Weak::new(),
+            tunnels: None,
         };
         let mut collector = StatusCollector::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
@@ -250,6 +255,7 @@ impl Gateway {
             marks,
             &interception,
         )?;
+        collector.facts.tunnels.clone_from(&thread_set.tunnels);
         collector.facts.lacks = std::mem::take(&mut thread_set.lacks);
         let scone = Scone::start(config, &mut collector.facts.lacks).map(Arc::new);
         collector.facts.scone = scone.as_ref().map_or_else(Weak::new, Arc::downgrade);
@@ -407,11 +413,11 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
     Ok(Descriptors {
         available,
-        // These are those of the carrier: its queues, tables, raw sockets, epoll set and waker; and the wakers, an epoll set each
+        // These are those of the tunnels: their UDP port, waker and epoll set; of the carrier: its queues, tables, raw sockets, epoll set and waker; and the wakers, an epoll set each
         // for the workers, the ACK thinner, the watchdog and the gateway,
         // the two tables, the queue and the epoll set of the filter chain skipper, and the table, the queue, the raw
         // sockets, the epoll set, the socket to routing, that to conntrack and that which is asked of IPsec of the snooper.
-        used: open + workers + 30,
+        used: open + workers + 35,
         workers,
     })
 }
@@ -460,6 +466,10 @@ fn spawn(
         .chain(std::iter::repeat_with(|| None));
     let own = |list: Vec<Listener>| list.into_iter().map(Arc::new).collect();
     let listeners: Listeners = listeners.into_iter().map(own).collect();
+    let tunnels = { config.tunnelled_leg() }
+        .map(QuicCarrier::new)
+        .transpose()?;
+    let plan = tunnels.as_ref().map(QuicCarrier::plan);
     let kept = syn_queues.zip(counters.iter().zip(meter.times.iter()));
     let plans = kept
         .enumerate()
@@ -475,9 +485,12 @@ fn spawn(
                 times: config.metrics.map(|_| Arc::clone(times)),
                 log: log.clone(),
             },
+            tunnels: plan.clone(),
         });
     let mut thread_set = ThreadSet::default();
-    let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
+    let started = spawn_tunnels(&mut thread_set, &shared, tunnels)
+        .and_then(|()| spawn_workers(&mut thread_set, &shared, plans));
+    let started = started.and_then(|()| {
         let readers = Readers {
             config,
             marks,
@@ -504,6 +517,25 @@ fn seed() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
     // Each `RandomState` has random keys of the system's.
     RandomState::new().hash_one(0) as u32
+}
+
+/// Starts the thread of the tunnels, where a leg has any.
+fn spawn_tunnels(
+    thread_set: &mut ThreadSet,
+    shared: &Arc<Shared>,
+    tunnels: Option<QuicCarrier>,
+) -> Result<(), StartError> {
+    let Some(tunnels) = tunnels else {
+        return Ok(());
+    };
+    thread_set.tunnels = Some(tunnels.handle());
+    let work = move || {
+        sched::leave_signals_to_others();
+        tunnels.run()
+    };
+    thread_set
+        .spawn("tunnels".to_owned(), Role::Aids, shared, work)
+        .map_err(system("start a thread"))
 }
 
 /// Starts the workers.

@@ -7,6 +7,7 @@
 use super::RunError;
 use bentpipe_interception::QueueReader;
 use bentpipe_relay::{Lifecycle, Shared};
+use bentpipe_tunnel_sockets::Handle;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
@@ -36,6 +37,8 @@ pub(super) struct ThreadSet {
     failed: Option<String>,
     /// What is not done because its thread could not be made, and why.
     pub(super) lacks: Vec<String>,
+    /// The tunnels, whose thread waits for nothing of ours but this.
+    pub(super) tunnels: Option<Handle>,
 }
 
 /// When a thread ends, also by a panic, wakes the supervising thread and has nobody wait for its heartbeat.
@@ -101,6 +104,9 @@ impl ThreadSet {
     /// When one of them has failed, now or before.
     pub(super) fn stop(&mut self, shared: &Shared) -> Result<(), RunError> {
         shared.enter(Lifecycle::Stopped);
+        if let Some(tunnels) = &self.tunnels {
+            tunnels.stop();
+        }
         for member in self.members.drain(..) {
             if let Some(why) = failure(member) {
                 self.failed.get_or_insert(why);

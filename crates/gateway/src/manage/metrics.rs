@@ -4,14 +4,15 @@
 use crate::handle::Handle;
 use crate::status::{LegStatus, Status};
 use bentpipe_gateway_config::LegId;
+use bentpipe_management::page::{Kind, Page};
 use bentpipe_relay::{AdmissionMode, Distribution};
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 const LEGS: [LegId; 2] = [LegId::Lan, LegId::Sat];
 
 /// A scrape of the gateway.
 pub(super) fn text(handle: &Handle) -> Result<String, fmt::Error> {
-    let mut page = Page(String::new());
+    let mut page = Page::default();
     counters(handle, &mut page)?;
     times(handle, &mut page)?;
     match handle.status() {
@@ -19,81 +20,7 @@ pub(super) fn text(handle: &Handle) -> Result<String, fmt::Error> {
         // The counters are there still.
         Err(error) => tracing::warn!(%error, "the metrics lack the flows"),
     }
-    page.0.push_str("# EOF\n");
-    Ok(page.0)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-/// The text so far.
-struct Page(String);
-
-impl Page {
-    /// The lines before a metric's values.
-    fn head(&mut self, name: &str, kind: Kind, help: &str) -> fmt::Result {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
-        writeln!(self.0, "# TYPE bentpipe_{name} {kind}")?;
-        writeln!(self.0, "# HELP bentpipe_{name} {help}")
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.head(name, Kind::Counter, help)?;
-        writeln!(self.0, "bentpipe_{name}_total {value}")
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.head(name, Kind::Gauge, help)?;
-        writeln!(self.0, "bentpipe_{name} {value}")
-    }
-
-    /// One metric with a value for each label.
-    fn family(
-        &mut self,
-        (name, kind, help): (&str, Kind, &str),
-        label: &str,
-        values: &[(&str, u64)],
-    ) -> fmt::Result {
-        self.head(name, kind, help)?;
-        let suffix = if kind == Kind::Counter { "_total" } else { "" };
-        for (of, value) in values {
-            writeln!(
-                self.0,
-                "bentpipe_{name}{suffix}{{{label}=\"{of}\"}} {value}"
-            )?;
-        }
-        Ok(())
-    }
-
-    /// The values of a histogram; `labels` as `leg="sat"`, or empty.
-    fn distribution(&mut self, name: &str, labels: &str, times: &Distribution) -> fmt::Result {
-        let mut count = 0;
-        let comma = if labels.is_empty() { "" } else { "," };
-        for (bound, more) in &times.buckets {
-            count += more;
-            write!(self.0, "bentpipe_{name}_bucket{{{labels}{comma}le=\"")?;
-            match *bound {
-                f64::MAX => self.0.push_str("+Inf"),
-                // A canonical number has a point.
-                bound => write!(self.0, "{bound:?}")?,
-            }
-            writeln!(self.0, "\"}} {count}")?;
-        }
-        let labels = match labels {
-            "" => String::new(),
-            labels => format!("{{{labels}}}"),
-        };
-        writeln!(self.0, "bentpipe_{name}_sum{labels} {}", times.sum)?;
-        writeln!(self.0, "bentpipe_{name}_count{labels} {count}")
-    }
+    Ok(page.finish())
 }
 
 /// All counters by their own names; bytes by where they go.
@@ -118,17 +45,21 @@ fn counters(handle: &Handle, page: &mut Page) -> fmt::Result {
     )
 }
 
+fn distribution(page: &mut Page, name: &str, labels: &str, times: &Distribution) -> fmt::Result {
+    page.distribution(name, labels, &times.buckets, times.sum)
+}
+
 fn times(handle: &Handle, page: &mut Page) -> fmt::Result {
     let name = "connect_seconds";
     let help = "From a client's SYN (early: its connection) until both legs stand.";
     page.head(name, Kind::Histogram, help)?;
-    page.distribution(name, "", &handle.meter.connect_times())?;
+    distribution(page, name, "", &handle.meter.connect_times())?;
     let name = "rtt_seconds";
     let help = "Smoothed round-trip times: of flows that end, and of standing ones every 10 s.";
     page.head(name, Kind::Histogram, help)?;
     for leg in LEGS {
         let labels = format!("leg=\"{}\"", leg.name());
-        page.distribution(name, &labels, &handle.meter.round_trips(leg))?;
+        distribution(page, name, &labels, &handle.meter.round_trips(leg))?;
     }
     Ok(())
 }
@@ -206,6 +137,9 @@ fn status_families(status: &Status, page: &mut Page) -> fmt::Result {
             ],
         )?;
     }
+    if let Some(tunnels) = &status.tunnels {
+        tunnel_families(tunnels, page)?;
+    }
     let legs = [("lan", &status.lan), ("sat", &status.sat)];
     let each = |of: fn(&LegStatus) -> u64| legs.map(|(leg, status)| (leg, of(status)));
     page.family(
@@ -230,5 +164,68 @@ fn status_families(status: &Status, page: &mut Page) -> fmt::Result {
         ),
         "leg",
         &each(|leg| leg.retransmitted_ever),
+    )
+}
+
+/// The metrics of tunnels over QUIC.
+fn tunnel_families(tunnels: &bentpipe_tunnel_sockets::Status, page: &mut Page) -> fmt::Result {
+    let counters = &tunnels.counters;
+    for (name, help, value) in [
+        (
+            "tunnels_up",
+            "1 while the far end takes tunnels, 0 while new connections do without.",
+            u64::from(tunnels.up),
+        ),
+        (
+            "tunnel_flows",
+            "Connections on tunnels.",
+            tunnels.flows as u64,
+        ),
+        (
+            "tunnels_dialling",
+            "Tunnels whose far end has not answered.",
+            tunnels.dialling as u64,
+        ),
+    ] {
+        page.gauge(name, help, value as f64)?;
+    }
+    for (name, help, value) in [
+        (
+            "tunnel_connects",
+            "How often the far end was reached.",
+            counters.connected,
+        ),
+        (
+            "tunnel_losses",
+            "How often it was lost, or not reached.",
+            counters.lost,
+        ),
+        (
+            "tunnels_opened",
+            "Tunnels whose far end has dialled.",
+            counters.opened,
+        ),
+        (
+            "tunnels_reset",
+            "Tunnels that were reset after that.",
+            counters.reset,
+        ),
+    ] {
+        page.counter(name, help, value)?;
+    }
+    let help = "Bytes carried on tunnels, by direction.";
+    let bytes = [
+        ("to_sat", counters.bytes_in),
+        ("to_lan", counters.bytes_out),
+    ];
+    page.family(("tunnel_bytes", Kind::Counter, help), "direction", &bytes)?;
+    let help = "Dials of the far end that failed, by reason (RFC 9209).";
+    let failures: Vec<_> = { counters.failures.iter() }
+        .map(|(&why, &count)| (why, count))
+        .collect();
+    page.family(
+        ("tunnel_failures", Kind::Counter, help),
+        "reason",
+        &failures,
     )
 }

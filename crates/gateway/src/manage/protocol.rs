@@ -1,71 +1,21 @@
-//! The exchange over the control socket: sends requests, reads and writes answers. The requests' language is
-//! [`bentpipe_gateway_config::request`].
+//! How a running gateway is asked by its control socket.
 
-pub use bentpipe_gateway_config::request::{LONGEST, ParseError, Request, parse};
+pub use bentpipe_management::protocol::{
+    AskError as NoAnswer, LONGEST, ParseError, Request, parse,
+};
 
 use crate::config_file::ConfigError;
-use crate::status::Status;
-use serde_json::{Value, json};
-use std::fmt;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use bentpipe_management::protocol;
+use serde_json::Value;
+use std::path::Path;
 use thiserror::Error;
-
-/// The longest answer, in bytes.
-const LONGEST_ANSWER: u64 = 1 << 20;
-/// How long a gateway may take to answer: a reload may load BPF programs.
-const PATIENCE: Duration = Duration::from_secs(40);
-/// The answer to clients beyond the bound.
-pub(crate) const BUSY: &[u8] =
-    b"{\"ok\":false,\"error\":\"too many clients at the control socket: try again\"}\n";
-/// How long a client that is turned away tries again, and how often: on a busy host it may have to wait for those that have
-/// their answers to be seen to go.
-const TURNED_AWAY: Duration = Duration::from_secs(3);
-const RETRY: Duration = Duration::from_millis(100);
-
-/// An answer to a request.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Answer(Value);
-
-impl Answer {
-    pub(super) fn done() -> Self {
-        Self(json!({ "ok": true }))
-    }
-
-    pub(super) fn status(status: &Status) -> Self {
-        Self(json!({ "ok": true, "status": status }))
-    }
-
-    pub(super) fn error(error: impl fmt::Display) -> Self {
-        Self(json!({ "ok": false, "error": error.to_string() }))
-    }
-
-    pub(super) fn to_line(&self) -> Vec<u8> {
-        format!("{}\n", self.0).into_bytes()
-    }
-}
 
 /// A gateway did not answer, or answered no.
 #[derive(Debug, Error)]
 pub enum AskError {
-    /// Nobody is there.
-    #[error("no gateway answers at {} ({source}): is one running, with this `control`, and may you talk to it?", .path.display())]
-    Absent {
-        /// The control socket.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It does not answer, or not sensibly.
-    #[error("the gateway at {} does not answer ({what})", .path.display())]
-    NoReply {
-        /// The control socket.
-        path: PathBuf,
-        /// What came instead.
-        what: String,
-    },
+    /// It did not answer, or answered no.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
     /// The configuration that is to say where it is cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -74,9 +24,6 @@ pub enum AskError {
         "`control` is \"off\" in this configuration: SIGHUP has the gateway read it again (`systemctl kill -s HUP bentpipe-gateway`)"
     )]
     Off,
-    /// It says no.
-    #[error("{0}")]
-    Refused(String),
 }
 
 /// Asks the gateway at `path`; gives its whole answer.
@@ -84,27 +31,7 @@ pub enum AskError {
 /// # Errors
 /// See [`AskError`].
 pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
-    let silent = |what: String| AskError::NoReply {
-        path: path.to_owned(),
-        what,
-    };
-    let until = Instant::now() + TURNED_AWAY;
-    let line = loop {
-        let stream = UnixStream::connect(path).map_err(|source| AskError::Absent {
-            path: path.to_owned(),
-            source,
-        })?;
-        let line = talk(&stream, request).map_err(|error| silent(error.to_string()))?;
-        if line != BUSY || Instant::now() >= until {
-            break line;
-        }
-        std::thread::sleep(RETRY);
-    };
-    let answer: Value = serde_json::from_slice(&line).map_err(|error| silent(error.to_string()))?;
-    match answer.get("error").and_then(Value::as_str) {
-        Some(error) => Err(AskError::Refused(error.to_owned())),
-        None => Ok(answer),
-    }
+    Ok(protocol::ask("gateway", path, request)?)
 }
 
 /// The same, at the control socket that the file `config` names, where one is given.
@@ -117,20 +44,4 @@ pub fn ask_by(control: &Path, config: Option<&Path>, request: &Request) -> Resul
     };
     let config = crate::load(file)?;
     ask(config.control.path().ok_or(AskError::Off)?, request)
-}
-
-fn talk(stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    let mut writer = stream;
-    let sent = writer.write_all(&line);
-    let mut answer = Vec::new();
-    // Who is turned away is told so before anything is read, and cannot write.
-    BufReader::new(stream.take(LONGEST_ANSWER)).read_until(b'\n', &mut answer)?;
-    match answer.is_empty() {
-        true => sent.map(|()| answer),
-        false => Ok(answer),
-    }
 }

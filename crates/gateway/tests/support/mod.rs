@@ -14,6 +14,7 @@ pub mod managed;
 pub mod office;
 pub mod pair;
 pub mod peer;
+pub mod proxy;
 
 use bentpipe_base::Bytes;
 use bentpipe_gateway::{Config, Ending, Gateway, Handle, Handshake, Meter, RunError, Shutdown};

@@ -14,7 +14,8 @@ use thiserror::Error;
 /// A control or variant that there is not.
 pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError> {
     let base = match leg.carrier {
-        Carrier::Kernel => base,
+        // No scenario has a leg over QUIC yet, and is refused one.
+        Carrier::Kernel | Carrier::Quic => base,
         Carrier::Scps => scps_on(base),
     };
     let mut config = match &leg.variant {
@@ -44,7 +45,7 @@ pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError>
         config.mss = config.mss.min(u16::try_from(mss.0).unwrap_or(u16::MAX));
     }
     let payload_of = match leg.carrier {
-        Carrier::Kernel => Leg::payload_of,
+        Carrier::Kernel | Carrier::Quic => Leg::payload_of,
         // No socket of the kernel's is behind it, and its buffers hold nothing but payload.
         Carrier::Scps => core::convert::identity,
     };

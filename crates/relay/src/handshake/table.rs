@@ -4,12 +4,11 @@ use super::{Quota, Quotas, SynBacklogLimit};
 use crate::client_flows::Answered;
 use crate::deferred_slab::DeferredSlab;
 use crate::flow_guard::FlowGuard;
+use crate::tunnel::FarSide;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_sockets::nfqueue::Waiting;
-use bentpipe_sockets::tcp;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// How long the far side has to answer. If the client sends another SYN after that, a new dial begins.
@@ -65,7 +64,7 @@ pub(crate) struct HeldSyn {
     pub(crate) ends: Ends,
     pub(crate) seq: Seq,
     pub(crate) packet: QueuedPacket,
-    pub(crate) far: OwnedFd,
+    pub(crate) far: FarSide,
     pub(crate) begun: Instant,
     /// The SYN has come again meanwhile.
     pub(crate) repeated: bool,
@@ -94,7 +93,7 @@ pub(crate) struct LetIn {
 /// A far side that has accepted, and whose client has yet to confirm.
 #[derive(Debug)]
 pub(crate) struct AcceptedFar {
-    pub(crate) socket: OwnedFd,
+    pub(crate) side: FarSide,
     /// When the client's SYN came.
     pub(crate) begun: Instant,
     pub(crate) guard: FlowGuard,
@@ -402,6 +401,11 @@ impl HandshakeTable {
         self.let_in.get(ends)?.said.segment
     }
 
+    /// The number of the SYN between `ends` that is held.
+    pub(crate) fn place(&self, ends: &Ends) -> Option<u32> {
+        self.places.get(ends).copied()
+    }
+
     /// The SYN between `ends` that is held.
     pub(crate) fn held_between(&mut self, ends: &Ends) -> Option<&mut HeldSyn> {
         self.held.get_mut(*self.places.get(ends)?)
@@ -460,14 +464,14 @@ impl HandshakeTable {
         self.find(|held| {
             let waits = held.repeated && now.since(held.begun) >= patience;
             // An answer may have arrived whose event has not been read yet.
-            waits && tcp::is_unanswered(&held.far)
+            waits && held.far.is_unanswered()
         })
     }
 
     /// Held SYNs whose addresses and ports are those of a connection that the far side has already, as soon as it will answer
     /// them too.
     pub(crate) fn challenged(&mut self, now: Instant) -> Vec<u32> {
-        self.find(|held| now.since(held.begun) >= CHALLENGES && tcp::is_challenged(&held.far))
+        self.find(|held| now.since(held.begun) >= CHALLENGES && held.far.is_challenged())
     }
 
     /// How many far sides there are whose clients are yet to be accepted.

@@ -5,6 +5,7 @@ use crate::dial::{Dialled, dial, next_hop};
 use crate::flow::{Flow, Phase, Side};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{AcceptedFar, DescriptorReserve};
+use crate::tunnel::FarSide;
 use bentpipe_gateway_config::{Ends, LegId, Syn, SynOptions};
 use bentpipe_sockets::epoll::{Epoll, Event, Interest};
 use bentpipe_sockets::socket::{self, Dial};
@@ -152,6 +153,9 @@ impl Worker {
         if let Some(far) = self.confirm(&ends) {
             return self.on_pair(near, far, entered);
         }
+        if self.tunnels(entered).is_some() {
+            return self.on_tunnelled(near, ends);
+        }
         let leg = &self.settings.legs.of(entrance.profile)[entrance.leg.other() as usize];
         match dial(leg, ends, service, self.tracks_dials(), None) {
             Ok(dialled) => self.on_dialled(near, dialled, entered, ends),
@@ -161,7 +165,15 @@ impl Worker {
 
     /// The client has confirmed its handshake, and the far side had answered before.
     fn on_pair(&mut self, near: OwnedFd, far: AcceptedFar, entered: (LegId, usize)) {
-        let mut flow = Flow::new(near, far.socket, entered, far.guard);
+        let socket = match far.side {
+            FarSide::Socket(socket) => socket,
+            FarSide::Tunnel(tunnel) => {
+                self.counters.tunnelled.one();
+                self.counters.connected.one();
+                return tunnel.join(near, Box::new(far.guard));
+            }
+        };
+        let mut flow = Flow::new(near, socket, entered, far.guard);
         flow.begun = far.begun;
         let index = self.flows.insert(flow);
         if self.register(index, Side::Far, |epoll, socket, token, interest| {

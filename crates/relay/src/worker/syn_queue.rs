@@ -4,6 +4,7 @@
 //! often the far side's answer to the dial decides which.
 
 use super::Worker;
+use super::tunnelled::tunnels_of;
 use crate::counters::{Counter, Counters};
 use crate::dial::{Dialled, dial, next_hop};
 use crate::flow_guard::FlowGuard;
@@ -11,6 +12,7 @@ use crate::handshake::{
     AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, LetIn, QueuedPacket, SynBacklogLimit,
     SynStatus, embryonic_resets,
 };
+use crate::tunnel::FarSide;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn, lower_mss};
 use bentpipe_interception::Marks;
@@ -77,7 +79,7 @@ impl SynQueue {
     }
 
     /// The leg that the SYN `packet` came by, and its profile.
-    fn entrance(&self, packet: QueuedPacket) -> Option<(LegId, usize)> {
+    pub(super) fn entrance(&self, packet: QueuedPacket) -> Option<(LegId, usize)> {
         let entrance = usize::from(packet.queue) / self.workers;
         self.entrances.get(entrance).copied()
     }
@@ -193,8 +195,10 @@ impl Worker {
         let refusal =
             refusal.or_else(|| syn_queue.refusal(syn, self.settings.half_open, &self.counters));
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
-        let early =
-            syn_queue.handshake == Handshake::Early || syn_queue.table.wants_proof(&syn.ends);
+        let tunnels = { syn_queue.entrance(packet) }
+            .and_then(|entrance| tunnels_of(&self.tunnels, &self.settings, entrance));
+        let early = tunnels.map_or(syn_queue.handshake == Handshake::Early, |plan| plan.early)
+            || syn_queue.table.wants_proof(&syn.ends);
         let share = || {
             // What is held counts as a flow, what is answered early does not.
             let table = &syn_queue.table;
@@ -215,6 +219,12 @@ impl Worker {
             counter.one();
             return syn_queue.give(packet, Verdict::Pass);
         }
+        if let Some(plan) = tunnels
+            && !plan.tunnels.is_up()
+        {
+            self.counters.tunnel_down.one();
+            return syn_queue.give(packet, syn_queue.without_tunnel(plan));
+        }
         if early {
             self.counters.early.one();
             let now = timer::now();
@@ -226,7 +236,10 @@ impl Worker {
             syn_queue.table.let_in((syn.ends, packet), said, None, now);
             return syn_queue.give(packet, deliver);
         }
-        self.dial_for(packet, syn, bytes);
+        match tunnels.cloned() {
+            Some(plan) => self.ask_for(packet, (syn, bytes), &plan),
+            None => self.dial_for(packet, syn, bytes),
+        }
     }
 
     /// Holds a SYN and dials for it.
@@ -260,7 +273,7 @@ impl Worker {
     }
 
     /// The verdict that loops a SYN to a listener of this worker.
-    fn deliver(&self) -> Verdict {
+    pub(super) fn deliver(&self) -> Verdict {
         let marks = self.syn_queue.as_ref().map(|syn_queue| syn_queue.marks);
         let mark = marks.map_or(0, |marks| marks.for_worker(self.number));
         Verdict::PassMarked(mark)
@@ -282,7 +295,7 @@ impl Worker {
             ends: syn.ends,
             seq: syn.seq,
             packet,
-            far: dialled.socket,
+            far: FarSide::Socket(dialled.socket),
             begun: timer::now(),
             repeated: false,
             later: false,
@@ -292,9 +305,10 @@ impl Worker {
             guard: FlowGuard::new(&self.shared, syn.ends.0.ip()),
         };
         let index = syn_queue.table.hold(held);
-        let watched = syn_queue.table.held(index).map(|held| {
+        let far = { syn_queue.table.held(index) }.and_then(|held| held.far.socket());
+        let watched = far.map(|far| {
             let token = super::DIAL | u64::from(index);
-            self.epoll.add(&held.far, token, ENDED)
+            self.epoll.add(far, token, ENDED)
         });
         if let Some(Err(error)) = watched {
             tracing::warn!(%error, "cannot watch a dial: its SYN passes unsplit");
@@ -332,13 +346,16 @@ impl Worker {
         let Some(held) = syn_queue.table.held(index) else {
             return;
         };
+        let Some(far) = held.far.socket() else {
+            return;
+        };
         let error = if event.failed() {
-            socket::take_error(&held.far).err()
+            socket::take_error(far).err()
         } else {
             None
         };
         let ends = held.ends;
-        if error.is_some() && tcp::tell_rest(&held.far).is_err() {
+        if error.is_some() && tcp::tell_rest(far).is_err() {
             // Its error is taken: without this, the pump could not tell a reset from an end.
             return self.release(index, Verdict::Pass);
         }
@@ -352,6 +369,11 @@ impl Worker {
             let verdict = self.on_failure(ends, &error);
             return self.release(index, verdict);
         }
+        self.accept_held(index);
+    }
+
+    /// The far side of a held SYN has accepted: the SYN goes on to a listener.
+    pub(super) fn accept_held(&mut self, index: u32) {
         let deliver = self.deliver();
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
@@ -366,11 +388,11 @@ impl Worker {
         };
         let segment = syn_queue.entrance(held.packet).and_then(|(leg, profile)| {
             let far = &self.settings.legs.of(profile)[leg.other() as usize];
-            far.segment_beyond(&held.far)
+            far.segment_beyond(held.far.socket()?)
         });
         // Its connection waits for the client, whose SYN goes on.
         let far = Some(AcceptedFar {
-            socket: held.far,
+            side: held.far,
             begun: held.begun,
             guard: held.guard,
         });
@@ -416,7 +438,7 @@ impl Worker {
                 return;
             };
             let held = syn_queue.table.held(index);
-            let hop = held.and_then(|held| next_hop(&self.routes, &held.far, held.ends.1));
+            let hop = held.and_then(|held| next_hop(&self.routes, held.far.socket()?, held.ends.1));
             if hop.is_some_and(|hop| dead_neighbours.contains(&hop)) {
                 self.counters.unreachable.one();
                 self.release(index, verdict);

@@ -1,10 +1,11 @@
 //! `[lan]`, `[sat]` and `[leg.NAME]`.
 
-use super::policy::{Many, Name};
-use super::{Keys, Whole, sized};
+use super::Keys;
+use super::policy::Name;
 use crate::config::{LegId, Profile};
-use crate::{Carrier, Leg, LossCause, SconeRates};
+use crate::{Carrier, Leg, LossCause, QuicCarrier, SconeRates, quic};
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_config::network::{LinkRate, Many, Whole, sized};
 use bentpipe_config::{Table, Value, Wrong};
 use std::time::Duration;
 use toml::de::DeValue;
@@ -44,19 +45,12 @@ pub(super) fn leg(
     if leg.carrier == Carrier::Scps {
         leg.link = leg.link.pure_rate();
     }
-    let Pacing(pacing) = table.or("pacing", Pacing(leg.link.pace));
-    leg.link.pace = pacing;
-    let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(leg.link.rtt0));
-    leg.link.rtt0 = rtt0;
-    leg.link.aggressive = table.or("aggressive", leg.link.aggressive);
-    let Guard(guard) = table.or("guard", Guard(leg.link.guard));
-    leg.link.guard = guard;
-    let Overhead(overhead) = table.or("overhead", Overhead(leg.link.overhead));
-    leg.link.overhead = overhead;
+    leg.link = quic::link(&mut table, leg.link);
     let receive_rate = table.optional("receive_rate").map(|LinkRate(rate)| rate);
     if let Some(rate) = receive_rate {
         leg.receive_buffer = Leg::buffer(rate);
     }
+    quic_carrier(&mut table, &mut leg, None, receive_rate);
     if which == LegId::Sat {
         leg.scone = scone(&mut table, rate, receive_rate);
         let rate = table.optional("ack_rate");
@@ -67,6 +61,10 @@ pub(super) fn leg(
         Keys::Scenario => ["send_buffer", "receive_buffer"].map(|key| table.says(key, "infinite")),
     };
     of_flows(&mut table, &mut leg, unbounded);
+    if keys == Keys::Scenario && leg.carrier == Carrier::Quic {
+        let what = "`carrier = \"quic\"` of a scenario's gateway, which has no far end";
+        table.problem("carrier", Wrong::new(what, "\"kernel\" or \"scps\""));
+    }
     if keys == Keys::Scenario {
         simulated(&mut table, &mut leg);
     }
@@ -106,20 +104,45 @@ fn simulated(table: &mut Table<'_, '_>, leg: &mut Leg) {
 /// What carries a leg, which has that of `leg` where it does not say.
 fn carrier(table: &mut Table<'_, '_>, which: LegId, leg: &Leg) -> Carrier {
     let carrier = table.or("carrier", leg.carrier);
-    if carrier == Carrier::Scps {
+    if carrier != Carrier::Kernel {
         let wrong = match which {
             LegId::Lan => Some("of a satellite leg only"),
-            LegId::Sat if leg.link.rate.is_none() => {
+            LegId::Sat if carrier == Carrier::Scps && leg.link.rate.is_none() => {
                 Some("beside a `rate` in [sat], for it sends at a given rate")
             }
             LegId::Sat => None,
         };
         if let Some(expected) = wrong {
-            let what = "`carrier = \"scps\"`, which this leg cannot have";
+            let what = "this `carrier` is none that this leg can have";
             table.problem("carrier", Wrong::new(what, expected));
         }
     }
     carrier
+}
+
+/// The other end of a leg that QUIC carries, which is as `before` where it is not said.
+fn quic_carrier(
+    table: &mut Table<'_, '_>,
+    leg: &mut Leg,
+    before: Option<&QuicCarrier>,
+    receive_rate: Option<Rate>,
+) {
+    if leg.carrier == Carrier::Quic {
+        leg.quic = QuicCarrier::read(table, before, receive_rate);
+        return;
+    }
+    for key in quic::KEYS {
+        if !table.has(key) {
+            continue;
+        }
+        let what = format!("`{key}` of a leg that QUIC does not carry");
+        table.problem(
+            key,
+            Wrong::new(what, "`carrier = \"quic\"` beside it, or without it"),
+        );
+        // It is known, and wrong here.
+        table.says(key, "");
+    }
 }
 
 /// The tables `[leg.NAME]`: variants of `legs`, that of the ground before that of the satellite.
@@ -142,6 +165,8 @@ pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile
         if leg.carrier == Carrier::Scps && before != Carrier::Scps {
             leg.link = leg.link.pure_rate();
         }
+        let carrier = leg.quic.take();
+        quic_carrier(&mut table, &mut leg, carrier.as_ref(), None);
         of_flows(&mut table, &mut leg, [false; 2]);
         table.finish();
         profiles.push(Profile {
@@ -215,9 +240,10 @@ impl Value for Carrier {
         match text.as_str() {
             "kernel" => Ok(Self::Kernel),
             "scps" => Ok(Self::Scps),
+            "quic" => Ok(Self::Quic),
             other => {
                 let what = format!("`{other}` carries no leg");
-                Err(Wrong::name(what, other, &["kernel", "scps"]))
+                Err(Wrong::name(what, other, &["kernel", "scps", "quic"]))
             }
         }
     }
@@ -314,20 +340,6 @@ impl Value for Variant {
     }
 }
 
-/// The part of the rate to pace at.
-struct Pacing(Probability);
-
-impl Value for Pacing {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let expected = "a part of the rate from 10% to 100%, such as \"99%\" or 0.99";
-        match Probability::read(value, source) {
-            Ok(part) if part.value() >= 0.1 => Ok(Self(part)),
-            Ok(part) => Err(Wrong::new(format!("`{part}` is too little"), expected)),
-            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
-        }
-    }
-}
-
 /// The share of a link that a QUIC connection is told.
 struct SconeShare(Option<Probability>);
 
@@ -345,38 +357,6 @@ impl Value for SconeShare {
     }
 }
 
-/// The rate of a link.
-struct LinkRate(Rate);
-
-impl Value for LinkRate {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let rate = Rate::read(value, source)?;
-        let range = Rate::from_bits_per_sec(8_000)..=Rate::from_bits_per_sec(100_000_000_000);
-        if !range.contains(&rate) {
-            let what = format!("`{rate}` is out of range");
-            return Err(Wrong::new(what, "a rate from 8kbit/s to 100Gbit/s"));
-        }
-        Ok(Self(rate))
-    }
-}
-
-/// The delay that sets the guard off.
-struct Guard(Option<Duration>);
-
-impl Value for Guard {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let expected = "a time from 1ms to 16s, such as \"60ms\", or \"off\"";
-        if String::read(value, source).is_ok_and(|text| text == "off") {
-            return Ok(Self(None));
-        }
-        match Duration::read(value, source) {
-            Ok(time) if (0.001..=16.0).contains(&time.as_secs_f64()) => Ok(Self(Some(time))),
-            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
-            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
-        }
-    }
-}
-
 /// How long an acknowledgement waits: at most what RFC 9293, section 3.8.6.3, allows.
 struct AckDelay(Duration);
 
@@ -387,29 +367,6 @@ impl Value for AckDelay {
             Ok(time) if time <= Duration::from_millis(500) => Ok(Self(time)),
             Ok(time) => Err(Wrong::new(format!("{time:?} is too long"), expected)),
             Err(wrong) => Err(Wrong::new(wrong.what, expected)),
-        }
-    }
-}
-
-/// What a link adds to a packet.
-struct Overhead(Bytes);
-
-impl Value for Overhead {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        sized(value, source, 0, 1500, "from 0B to 1500B, such as \"20B\"").map(Self)
-    }
-}
-
-/// The RTT0 of Hybla.
-struct ReferenceTime(Duration);
-
-impl Value for ReferenceTime {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let expected = "a time from 1ms to 1s, such as \"25ms\"";
-        match Duration::read(value, source) {
-            Ok(time) if (0.001..=1.0).contains(&time.as_secs_f64()) => Ok(Self(time)),
-            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
-            Err(wrong) => Err(wrong),
         }
     }
 }

@@ -1,13 +1,12 @@
 //! `[[policy]]`.
 
-use super::Whole;
 use super::leg::Interface;
 use crate::config::{LegId, Profile};
 use crate::policy::{Action, Policy, Quic};
 use bentpipe_base::Prefix;
+use bentpipe_config::network::{Many, Net, Ports, Whole, word};
 use bentpipe_config::{Table, Value, Wrong};
 use std::collections::HashSet;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
@@ -96,78 +95,6 @@ fn joined(mut ranges: Vec<RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
         }
     }
     kept
-}
-
-/// One value, or an array of them.
-pub(super) struct Many<T>(pub(super) Vec<T>);
-
-impl<T: Value> Value for Many<T> {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let DeValue::Array(items) = value else {
-            return Ok(Self(vec![T::read(value, source)?]));
-        };
-        if items.is_empty() {
-            return Err(Wrong::new(
-                "an empty array",
-                "at least one value, or no key",
-            ));
-        }
-        let read = items.iter().map(|item| T::read(item.get_ref(), source));
-        read.collect::<Result<_, _>>().map(Self)
-    }
-}
-
-/// A network, or one address.
-struct Net(Prefix);
-
-impl Value for Net {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let text = String::read(value, source)?;
-        let prefix: Prefix = text.parse().map_err(|_| {
-            Wrong::new(
-                format!("`{}` is no network", text.escape_default()),
-                "an address or a prefix, such as \"10.1.0.0/16\" or \"fd00:1::/32\"",
-            )
-        })?;
-        let IpAddr::V6(address) = prefix.address() else {
-            return Ok(Self(prefix));
-        };
-        match address.to_ipv4_mapped() {
-            None => Ok(Self(prefix)),
-            // No packet has such an address.
-            Some(v4) => {
-                let bits = prefix.bits();
-                let meant = Prefix::new(v4.into(), bits.checked_sub(96).unwrap_or(bits))
-                    .unwrap_or(Prefix::host(v4.into()));
-                Err(Wrong::new(
-                    format!("`{text}` is IPv4 written as IPv6, and matches nothing"),
-                    format!("the IPv4 prefix, such as \"{meant}\""),
-                ))
-            }
-        }
-    }
-}
-
-/// A port, or a range of them.
-struct Ports(RangeInclusive<u16>);
-
-impl Value for Ports {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let Ok(text) = String::read(value, source) else {
-            let Whole::<1, 65_535>(port) = Whole::read(value, source)?;
-            return Ok(Self(port as u16..=port as u16));
-        };
-        let range = text
-            .split_once('-')
-            .and_then(|(first, last)| Some(first.trim().parse().ok()?..=last.trim().parse().ok()?));
-        match range {
-            Some(range) if *range.start() > 0 && !range.is_empty() => Ok(Self(range)),
-            _ => Err(Wrong::new(
-                format!("`{}` is no range of ports", text.escape_default()),
-                "a port such as 443, or a range such as \"8000-8099\"",
-            )),
-        }
-    }
 }
 
 /// What a policy is called: part of the name of an nft counter.
@@ -261,19 +188,4 @@ impl Value for LegId {
         let all = [Self::Lan, Self::Sat].map(|which| (which.name(), which));
         word(value, source, "leg", &all)
     }
-}
-
-pub(super) fn word<T: Copy>(
-    value: &DeValue<'_>,
-    source: &str,
-    what: &str,
-    all: &[(&str, T)],
-) -> Result<T, Wrong> {
-    let text = String::read(value, source)?;
-    let found = all.iter().find(|(name, _)| *name == text);
-    found.map(|(_, it)| *it).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        let what = format!("`{}` is no {what}", text.escape_default());
-        Wrong::name(what, &text, &names)
-    })
 }

@@ -1,10 +1,9 @@
 //! `[snoop]`.
 
-use super::policy::word;
-use super::sized;
 use crate::LegId;
 use crate::snoop::{Snoop, Toward};
 use bentpipe_base::Bytes;
+use bentpipe_config::network::{sized, word};
 use bentpipe_config::{Table, Value, Wrong};
 use toml::de::DeValue;
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// A listening socket, of whichever family.
-pub(super) trait Acceptor: AsFd + Send + 'static {
+pub(crate) trait Acceptor: AsFd + Send + 'static {
     type Stream: Write + Send + 'static;
     fn accept_client(&self) -> io::Result<Self::Stream>;
 }
@@ -41,7 +41,7 @@ impl Acceptor for TcpListener {
 
 /// What becomes of a client that has just been accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Triage {
+pub(crate) enum Triage {
     /// It has its answer already.
     Served,
     /// It takes a slot of its class; neither class can use up the slots of the other.
@@ -50,7 +50,7 @@ pub(super) enum Triage {
 
 /// Which clients a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientClass {
+pub(crate) enum ClientClass {
     /// Any client.
     Common,
     /// Clients that the others must not keep out.
@@ -59,7 +59,7 @@ pub(super) enum ClientClass {
 
 /// A server at work. Dropping it closes its listener; clients that have a slot finish.
 #[derive(Debug)]
-pub(super) struct BoundedServer {
+pub struct BoundedServer {
     listener: OwnedFd,
     accept_thread: Option<JoinHandle<()>>,
 }
@@ -67,7 +67,7 @@ pub(super) struct BoundedServer {
 impl BoundedServer {
     /// Serves by `serve` those clients of `listener` to which `triage` gives a slot, at most `slots` of each class at
     /// a time. A client beyond that is sent `full` and closed. `triage` must not wait for the client.
-    pub(super) fn open<D: Acceptor>(
+    pub(crate) fn open<D: Acceptor>(
         name: &str,
         listener: D,
         (slots, full): (usize, &'static [u8]),

@@ -7,33 +7,64 @@
 //! A health check whose request comes in one piece, as they do, is answered by the thread that accepts: it needs no slot,
 //! so that no other client can keep it out.
 
-use super::bounded_server::{ClientClass, Triage};
-use super::deadline::Deadline;
-use super::metrics;
-use crate::handle::Handle;
+use crate::bounded_server::{BoundedServer, ClientClass, Triage};
+use crate::deadline::Deadline;
 use bentpipe_gateway_config::http::{self, Document, Refusal};
-use bentpipe_relay::AdmissionMode;
+use std::fmt;
 use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+/// Scrapers at a time.
+const SCRAPERS: usize = 4;
+/// How long a connection to the metrics waits for its request where no thread of ours waits for it.
+const SILENT: Duration = Duration::from_secs(5);
 /// How long a client has for its request, and then for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// For clients beyond the slots.
-pub(super) const BUSY: &[u8] =
+const BUSY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// How long a client that has its answer may take to hang up.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// What is asked for.
+pub trait Documents: Clone + Send + Sync + 'static {
+    /// The page for Prometheus.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    fn metrics(&self) -> Result<String, fmt::Error>;
+
+    /// Whether new connections work, and the word for how it stands.
+    fn health(&self) -> (bool, &'static str);
+}
+
+/// Serves `documents` at `listener`.
+///
+/// # Errors
+/// When the kernel gives no thread.
+pub fn serve(listener: TcpListener, documents: &impl Documents) -> io::Result<BoundedServer> {
+    // The kernel keeps back clients that say nothing, so that they take no slot; where it cannot, they take one for a while.
+    let _ = bentpipe_sockets::socket::accept_with_data(&listener, SILENT);
+    let (early, late) = (documents.clone(), documents.clone());
+    BoundedServer::open(
+        "metrics",
+        listener,
+        (SCRAPERS, BUSY),
+        move |stream: &mut TcpStream| triage(stream, &early),
+        move |stream: TcpStream| answer(&stream, &late),
+    )
+}
+
 /// Answers a health check whose request is there; any other request gets a slot. It does not wait for the client.
-pub(super) fn triage(stream: &mut TcpStream, handle: &Handle) -> Triage {
-    let triage = check(stream, handle);
+fn triage(stream: &mut TcpStream, documents: &impl Documents) -> Triage {
+    let triage = check(stream, documents);
     triage.unwrap_or(Triage::Serve(ClientClass::Common))
 }
 
-fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Triage> {
+fn check(stream: &mut TcpStream, documents: &impl Documents) -> io::Result<Triage> {
     let mut head = [0; 1024];
     stream.set_nonblocking(true)?;
     let there = stream.peek(&mut head).unwrap_or(0);
@@ -43,7 +74,7 @@ fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Triage> {
         // If the request were left unread, closing would reset the connection, and the client would lose our answer.
         stream.read_exact(&mut vec![0; there])?;
         // There is room for it in a new connection.
-        stream.write_all(&health(handle))?;
+        stream.write_all(&health(documents))?;
         stream.shutdown(std::net::Shutdown::Write)?;
         return Ok(Triage::Served);
     }
@@ -56,12 +87,12 @@ fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Triage> {
 }
 
 /// Answers one request. A client that hangs, trickles or sends nonsense is dropped.
-pub(super) fn answer(stream: &TcpStream, handle: &Handle) {
+fn answer(stream: &TcpStream, documents: &impl Documents) {
     let mut deadline = Deadline::new(stream, PATIENCE);
     // A client that has gone needs no answer.
     let _ = head(&mut deadline).and_then(|head| {
         deadline.extend(PATIENCE);
-        deadline.write_all(&respond(&head, handle))
+        deadline.write_all(&respond(&head, documents))
     });
     // If bytes of the client were left unread, closing would reset the connection, and the client would lose our
     // answer.
@@ -85,28 +116,28 @@ fn head(stream: &mut Deadline<&TcpStream>) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-fn respond(head: &[u8], handle: &Handle) -> Vec<u8> {
+fn respond(head: &[u8], documents: &impl Documents) -> Vec<u8> {
     let refused = |status, refusal: Refusal| response(status, PLAIN, &format!("{refusal}\n"));
     match http::parse(head) {
-        Ok(Document::Metrics) => match metrics::text(handle) {
+        Ok(Document::Metrics) => match documents.metrics() {
             Ok(text) => response("200 OK", OPEN_METRICS, &text),
             Err(_) => response("500 Internal Server Error", PLAIN, "no metrics\n"),
         },
-        Ok(Document::Health) => health(handle),
+        Ok(Document::Health) => health(documents),
         Err(refusal @ Refusal::Method) => refused("405 Method Not Allowed", refusal),
         Err(refusal @ Refusal::Path) => refused("404 Not Found", refusal),
     }
 }
 
-/// The answer to a health check. A bypassed or suspended gateway is healthy, because connections work. A draining one
-/// takes no new connections, and established connections of an impaired one may hang.
-fn health(handle: &Handle) -> Vec<u8> {
-    let mode = handle.shared.mode();
-    let status = match mode {
-        AdmissionMode::Draining | AdmissionMode::Impaired => "503 Service Unavailable",
-        _ => "200 OK",
+/// The answer to a health check.
+fn health(documents: &impl Documents) -> Vec<u8> {
+    let (healthy, word) = documents.health();
+    let status = if healthy {
+        "200 OK"
+    } else {
+        "503 Service Unavailable"
     };
-    response(status, PLAIN, &format!("{}\n", mode.name()))
+    response(status, PLAIN, &format!("{word}\n"))
 }
 
 const PLAIN: &str = "text/plain; charset=utf-8";

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// A connection whose single reads and writes can be bounded in time.
-pub(super) trait Bounded: Read + Write {
+pub(crate) trait Bounded: Read + Write {
     fn bound(&self, patience: Duration) -> io::Result<()>;
 }
 
@@ -26,13 +26,13 @@ impl Bounded for &TcpStream {
 }
 
 /// A connection all of whose reads and writes together are bounded.
-pub(super) struct Deadline<S> {
+pub(crate) struct Deadline<S> {
     stream: S,
     until: Instant,
 }
 
 impl<S: Bounded> Deadline<S> {
-    pub(super) fn new(stream: S, patience: Duration) -> Self {
+    pub(crate) fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
             until: Instant::now() + patience,
@@ -40,7 +40,7 @@ impl<S: Bounded> Deadline<S> {
     }
 
     /// From now on it has `patience`.
-    pub(super) fn extend(&mut self, patience: Duration) {
+    pub(crate) fn extend(&mut self, patience: Duration) {
         self.until = Instant::now() + patience;
     }
 

@@ -1,4 +1,4 @@
-//! The request by which a running gateway is told to end: the first makes it drain, the second stops it at once.
+//! The request by which a running program is told to end: the first makes it drain, the second stops it at once.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,7 +42,7 @@ impl Shutdown {
     }
 
     /// Takes one request, if there is one.
-    pub(crate) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         loop {
             match (&self.receiver).read(&mut [0; 1]) {
                 Ok(count) => return count > 0,

@@ -1,6 +1,6 @@
 //! The file of the control socket, and who may do what over it.
 //!
-//! Its permissions (0660) say who may look; orders are for root and the gateway's own user.
+//! Its permissions (0660) say who may look; orders are for root and the program's own user.
 
 use bentpipe_sockets::socket;
 use std::fs;
@@ -13,24 +13,27 @@ use std::path::{Path, PathBuf};
 /// Who may connect: the owner and the group.
 const MODE: u32 = 0o660;
 
-/// A control socket at its path; gone when dropped, unless another gateway has taken its place.
+/// A control socket at its path; gone when dropped, unless another program has taken its place.
 #[derive(Debug)]
-pub(super) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     file: (u64, u64),
 }
 
 /// A socket that is not at its path yet.
 #[derive(Debug)]
-pub(super) struct PendingSocketFile {
+pub struct PendingSocketFile {
     path: PathBuf,
     aside: PathBuf,
 }
 
 impl SocketFile {
-    /// Makes the socket beside `path`, which may be another gateway's until [`PendingSocketFile::take`]. What is there and is no
+    /// Makes the socket beside `path`, which may be another program's until [`PendingSocketFile::take`]. What is there and is no
     /// socket stays, and is refused.
-    pub(super) fn make(path: &Path) -> io::Result<(UnixListener, PendingSocketFile)> {
+    ///
+    /// # Errors
+    /// What the kernel says, and that there is such a file.
+    pub fn make(path: &Path) -> io::Result<(UnixListener, PendingSocketFile)> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
@@ -51,8 +54,11 @@ impl SocketFile {
 }
 
 impl PendingSocketFile {
-    /// Puts the socket in its place, over what a dead or retired gateway left there.
-    pub(super) fn take(self) -> io::Result<SocketFile> {
+    /// Puts the socket in its place, over what a dead or retired program left there.
+    ///
+    /// # Errors
+    /// As of [`SocketFile::make`].
+    pub fn take(self) -> io::Result<SocketFile> {
         let file = identity(&self.aside)?;
         only_a_socket(&self.path)?;
         fs::rename(&self.aside, &self.path)?;
@@ -105,7 +111,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Whether the process at the other end may give orders.
-pub(super) fn may_order(stream: impl AsFd) -> bool {
+pub(crate) fn may_order(stream: impl AsFd) -> bool {
     socket::peer_user(stream).is_ok_and(|user| user == 0 || user == socket::own_user())
 }
 

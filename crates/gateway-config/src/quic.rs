@@ -1,0 +1,300 @@
+//! What the two ends of a leg over QUIC are told of its link: the near one in `[sat]` or `[leg.NAME]`, the far one in its own file.
+
+use crate::Handshake;
+use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_cc::LinkParams;
+use bentpipe_config::network::{AbsolutePath, LinkRate, sized, word};
+use bentpipe_config::{Table, Value, Wrong};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use toml::de::DeValue;
+
+/// What is known of the path of a leg over QUIC, besides the link's rate towards the other end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QuicPath {
+    /// What the link carries towards this end; `None`: as much as the other way.
+    pub receive_rate: Option<Rate>,
+    /// The round-trip time without any queue.
+    pub round_trip: Duration,
+    /// Packets that are lost each way.
+    pub loss: Probability,
+    /// The longest IP packet.
+    pub mtu: Bytes,
+}
+
+/// The other end of a leg that QUIC carries, and what becomes of connections by it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QuicCarrier {
+    /// Where the far end listens.
+    pub proxy: SocketAddr,
+    /// The file of this end's secret key.
+    pub identity: PathBuf,
+    /// The far end's public key, as text.
+    pub peer_key: String,
+    /// When a SYN is answered.
+    pub handshake: Handshake,
+    /// Whether new connections are refused while the far end is not reached; otherwise they pass end to end.
+    pub refuses: bool,
+    /// Its path.
+    pub path: QuicPath,
+}
+
+impl QuicCarrier {
+    /// Reads what only a leg with `carrier = "quic"` has, as in `before` where it is not said; the link carries `receive_rate` towards
+    /// this end. `None` where something is missing or wrong, which is recorded.
+    pub(crate) fn read(
+        table: &mut Table<'_, '_>,
+        before: Option<&Self>,
+        receive_rate: Option<Rate>,
+    ) -> Option<Self> {
+        let path = before.map_or_else(QuicPath::default, |before| before.path.clone());
+        let path = QuicPath {
+            receive_rate: receive_rate.or(path.receive_rate),
+            ..path
+        };
+        let path = path.read(table);
+        let handshake = table.or(
+            "handshake",
+            before.map_or(Handshake::Early, |it| it.handshake),
+        );
+        let WhenDown(refuses) =
+            table.or("when_down", WhenDown(before.is_some_and(|it| it.refuses)));
+        let [proxy, identity, peer_key] =
+            ["proxy", "identity", "peer_key"].map(|key| table.has(key));
+        if let Some(before) = before.filter(|_| !proxy && !identity && !peer_key) {
+            return Some(Self {
+                handshake,
+                refuses,
+                path,
+                ..before.clone()
+            });
+        }
+        let proxy = table.required("proxy", "\"198.51.100.7:4433\"");
+        let identity = table.required("identity", "\"/etc/bentpipe/gateway.key\"");
+        let peer_key = table.required("peer_key", "\"ed25519:...\"");
+        let (Remote(proxy), KeyFile(identity), PeerKey(peer_key)) = (proxy?, identity?, peer_key?);
+        Some(Self {
+            proxy,
+            identity,
+            peer_key,
+            handshake,
+            refuses,
+            path,
+        })
+    }
+}
+
+/// The keys that only such a leg has.
+pub(crate) const KEYS: [&str; 8] = [
+    "proxy",
+    "identity",
+    "peer_key",
+    "handshake",
+    "when_down",
+    "round_trip",
+    "loss",
+    "mtu",
+];
+
+impl Default for QuicPath {
+    /// A geostationary satellite's 600 ms, 1% loss, and packets of 1500 bytes.
+    fn default() -> Self {
+        Self {
+            receive_rate: None,
+            round_trip: Duration::from_millis(600),
+            loss: Probability::new(0.01).unwrap_or(Probability::ZERO),
+            mtu: Bytes(1500),
+        }
+    }
+}
+
+impl QuicPath {
+    /// Reads `round_trip`, `loss` and `mtu`, which are as in `self` where they are not said.
+    pub fn read(self, table: &mut Table<'_, '_>) -> Self {
+        let RoundTrip(round_trip) = table.or("round_trip", RoundTrip(self.round_trip));
+        let Loss(loss) = table.or("loss", Loss(self.loss));
+        let Mtu(mtu) = table.or("mtu", Mtu(self.mtu));
+        Self {
+            round_trip,
+            loss,
+            mtu,
+            ..self
+        }
+    }
+}
+
+/// Reads what is said of a link besides its rate: `pacing`, `rtt0`, `aggressive`, `guard` and `overhead`, which are as in `link`
+/// where they are not said.
+pub fn link(table: &mut Table<'_, '_>, mut link: LinkParams) -> LinkParams {
+    let Pacing(pacing) = table.or("pacing", Pacing(link.pace));
+    link.pace = pacing;
+    let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(link.rtt0));
+    link.rtt0 = rtt0;
+    link.aggressive = table.or("aggressive", link.aggressive);
+    let Guard(guard) = table.or("guard", Guard(link.guard));
+    link.guard = guard;
+    let Overhead(overhead) = table.or("overhead", Overhead(link.overhead));
+    link.overhead = overhead;
+    link
+}
+
+/// The rate of a link towards the other end, and `receive_rate`, that towards this one.
+pub fn rates(table: &mut Table<'_, '_>) -> [Option<Rate>; 2] {
+    ["rate", "receive_rate"].map(|key| table.optional(key).map(|LinkRate(rate)| rate))
+}
+
+/// The address and the UDP port of another host.
+struct Remote(SocketAddr);
+
+impl Value for Remote {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() > 0 && !address.ip().is_unspecified() => {
+                Ok(Self(address))
+            }
+            _ => Err(Wrong::new(
+                format!("`{}` is no address of a proxy", text.escape_default()),
+                "its IP address and UDP port, such as \"198.51.100.7:4433\"",
+            )),
+        }
+    }
+}
+
+/// The file of a secret key.
+pub struct KeyFile(pub PathBuf);
+
+impl Value for KeyFile {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        match AbsolutePath::read(value, source) {
+            Ok(AbsolutePath(Some(path))) => Ok(Self(path)),
+            _ => Err(Wrong::new(
+                "this is no path from the root",
+                "the file of a secret key, such as \"/etc/bentpipe/gateway.key\"",
+            )),
+        }
+    }
+}
+
+/// A public key: `ed25519:` and the base64 of 32 bytes.
+struct PeerKey(String);
+
+impl Value for PeerKey {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        let digits = text
+            .strip_prefix("ed25519:")
+            .and_then(|rest| rest.strip_suffix('='));
+        let is_digit = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+        if digits.is_some_and(|digits| digits.len() == 43 && digits.chars().all(is_digit)) {
+            return Ok(Self(text));
+        }
+        Err(Wrong::new(
+            format!("`{}` is no public key", text.escape_default()),
+            "`ed25519:` and 44 characters, as `bentpipe proxy keys` prints it",
+        ))
+    }
+}
+
+/// What becomes of new connections while the far end is not reached.
+struct WhenDown(bool);
+
+impl Value for WhenDown {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let all = [("pass", false), ("refuse", true)];
+        word(value, source, "way without a far end", &all).map(Self)
+    }
+}
+
+/// A round-trip time.
+struct RoundTrip(Duration);
+
+impl Value for RoundTrip {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1ms to 10s, such as \"600ms\"";
+        match Duration::read(value, source) {
+            Ok(time) if (0.001..=10.0).contains(&time.as_secs_f64()) => Ok(Self(time)),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// Packets that are lost.
+struct Loss(Probability);
+
+impl Value for Loss {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a part from 0% to 30%, such as \"1%\" or 0.01";
+        match Probability::read(value, source) {
+            Ok(loss) if loss.value() <= 0.3 => Ok(Self(loss)),
+            Ok(loss) => Err(Wrong::new(format!("`{loss}` is too much"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// The longest packet: no path of QUIC may be narrower than 1,200 bytes of payload (RFC 9000, section 14).
+struct Mtu(Bytes);
+
+impl Value for Mtu {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let range = "from 1248B to 9000B, such as \"1500B\"";
+        sized(value, source, 1248, 9000, range).map(Self)
+    }
+}
+
+/// The part of the rate to pace at.
+struct Pacing(Probability);
+
+impl Value for Pacing {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a part of the rate from 10% to 100%, such as \"99%\" or 0.99";
+        match Probability::read(value, source) {
+            Ok(part) if part.value() >= 0.1 => Ok(Self(part)),
+            Ok(part) => Err(Wrong::new(format!("`{part}` is too little"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// The delay that sets the guard off.
+struct Guard(Option<Duration>);
+
+impl Value for Guard {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1ms to 16s, such as \"60ms\", or \"off\"";
+        if String::read(value, source).is_ok_and(|text| text == "off") {
+            return Ok(Self(None));
+        }
+        match Duration::read(value, source) {
+            Ok(time) if (0.001..=16.0).contains(&time.as_secs_f64()) => Ok(Self(Some(time))),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// What a link adds to a packet.
+struct Overhead(Bytes);
+
+impl Value for Overhead {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        sized(value, source, 0, 1500, "from 0B to 1500B, such as \"20B\"").map(Self)
+    }
+}
+
+/// The RTT0 of Hybla.
+struct ReferenceTime(Duration);
+
+impl Value for ReferenceTime {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1ms to 1s, such as \"25ms\"";
+        match Duration::read(value, source) {
+            Ok(time) if (0.001..=1.0).contains(&time.as_secs_f64()) => Ok(Self(time)),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(wrong),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! `carrier = "quic"`: the satellite leg of split connections by tunnels to a proxy at the far end.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_gateway::Ending;
+use bentpipe_os::need;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::pair::{Pair, split_one};
+use support::proxy::{self, Keys, OPEN, ProxyProcess, Tunnelled, failures, is_up};
+use support::{Ip, abort, child, connect_in, eventually, exchange, pattern};
+
+/// Bytes that are carried each way.
+const AMOUNT: usize = 2 << 20;
+/// Both answers to when a SYN is answered, as a leg has them.
+const HANDSHAKES: [&str; 2] = ["handshake = \"early\"\n", "handshake = \"end-to-end\"\n"];
+
+/// With an environment variable of its own, a gateway to be killed.
+#[test]
+fn gateway_process() {
+    child::be_a_gateway();
+}
+
+/// And a proxy.
+#[test]
+fn proxy_process() {
+    proxy::be_a_proxy();
+}
+
+/// Carries [`AMOUNT`] bytes each way at the same time, and their ends.
+fn carry_both_ways((client, server): (TcpStream, TcpStream)) {
+    thread::scope(|scope| {
+        for end in [&client, &server] {
+            scope.spawn(move || {
+                let mut end = end;
+                end.write_all(&pattern(AMOUNT)).unwrap();
+                end.shutdown(Shutdown::Write).unwrap();
+            });
+            scope.spawn(move || {
+                let (mut end, mut got) = (end, Vec::new());
+                end.read_to_end(&mut got).unwrap();
+                assert!(got == pattern(AMOUNT), "other bytes: {}", got.len());
+            });
+        }
+    });
+}
+
+/// Waits until a read finds a reset.
+fn meets_a_reset(what: &str, stream: &mut TcpStream, within: Duration) {
+    let begun = Instant::now();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(1..) => {}
+            Ok(0) => panic!("{what}: an end in the place of a reset"),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+    let took = begun.elapsed();
+    assert!(took < within, "{what}: {took:?}");
+}
+
+/// A connection that was answered is reset, perhaps before the client has looked.
+fn is_reset(client: std::io::Result<TcpStream>) {
+    match client {
+        Ok(mut client) => meets_a_reset("the client", &mut client, Duration::from_secs(5)),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+/// A port of the server's where nobody listens.
+fn closed_port(pair: &Pair, ip: Ip) -> SocketAddr {
+    pair.listen(ip).address()
+}
+
+/// On a link that loses packets every byte arrives, by either handshake; the server sees the far end's address.
+#[test]
+fn a_pair_carries_every_byte_both_ways() {
+    need!(Root, Nft, Tproxy);
+    for (ip, handshake) in Ip::BOTH.into_iter().zip(HANDSHAKES) {
+        let on = Tunnelled::new(ip, OPEN, handshake);
+        on.pair.lose(50);
+        let ends = on.pair.pair(ip);
+        assert_eq!(ends.1.peer_addr().unwrap().ip(), ip.gateway_lan());
+        carry_both_ways(ends);
+        let counters = on.gateway.meter.read();
+        assert_eq!(counters.tunnelled, 1, "{ip:?}: {counters:?}");
+        // It is counted until it has ended at both sides.
+        let ended = || {
+            let status = on.gateway.handle.status().unwrap();
+            let counters = &status.tunnels.as_ref().unwrap().counters;
+            let carried = [counters.bytes_in, counters.bytes_out] == [AMOUNT as u64; 2];
+            carried && [counters.opened, counters.ended, counters.reset] == [1, 1, 0]
+        };
+        eventually("the end of the flow", ended);
+        assert_eq!(on.gateway.handle.counters().open, 0);
+    }
+}
+
+/// A server that speaks first is heard, and a client that closes its half still listens.
+#[test]
+fn who_speaks_first_and_half_closes_are_as_without() {
+    need!(Root, Nft, Tproxy);
+    let on = Tunnelled::new(Ip::V4, OPEN, "");
+    let (mut client, mut server) = on.pair.pair(Ip::V4);
+    server.write_all(b"220 ready\r\n").unwrap();
+    let mut greeting = [0; 11];
+    client.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"220 ready\r\n");
+    client.write_all(b"QUIT").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut said = String::new();
+    server.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "QUIT");
+    server.write_all(b"bye").unwrap();
+    drop(server);
+    let mut last = String::new();
+    client.read_to_string(&mut last).unwrap();
+    assert_eq!(last, "bye");
+}
+
+#[test]
+fn a_reset_of_either_end_reaches_the_other() {
+    need!(Root, Nft, Tproxy);
+    let on = Tunnelled::new(Ip::V4, OPEN, "");
+    for of_client in [true, false] {
+        let mut ends = on.pair.pair(Ip::V4);
+        exchange(&mut ends);
+        let (client, server) = ends;
+        let (closes, mut hears) = if of_client {
+            (client, server)
+        } else {
+            (server, client)
+        };
+        abort(closes);
+        meets_a_reset("the other end", &mut hears, Duration::from_secs(5));
+    }
+}
+
+/// Who is refused hears of it: end to end by the server itself, early by a reset; and so does who has no way.
+#[test]
+fn a_refused_dial_is_told() {
+    need!(Root, Nft, Tproxy);
+    let on = Tunnelled::new(Ip::V4, OPEN, HANDSHAKES[1]);
+    let closed = closed_port(&on.pair, Ip::V4);
+    let error = connect_in(&on.pair.client, closed).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    eventually("the reason", || {
+        failures(&on.gateway, "connection_refused") == 1
+    });
+    assert_eq!(on.gateway.meter.read().refused, 1);
+
+    let on = Tunnelled::new(Ip::V4, OPEN, HANDSHAKES[0]);
+    let closed = closed_port(&on.pair, Ip::V4);
+    is_reset(connect_in(&on.pair.client, closed));
+    eventually("the reason", || {
+        failures(&on.gateway, "connection_refused") == 1
+    });
+}
+
+/// Without a policy the far end dials nobody on networks that are not public: end to end such connections pass unsplit, early they are
+/// reset.
+#[test]
+fn private_networks_are_closed_without_a_policy() {
+    need!(Root, Nft, Tproxy);
+    for (handshake, passes) in HANDSHAKES.into_iter().zip([false, true]) {
+        let on = Tunnelled::new(Ip::V4, "", handshake);
+        let listener = on.pair.listen(Ip::V4);
+        let client = connect_in(&on.pair.client, listener.address());
+        if passes {
+            let client = client.unwrap();
+            let server = listener.accept();
+            // The client itself has reached it.
+            assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+            exchange(&mut (client, server));
+        } else {
+            is_reset(client);
+        }
+        eventually("the reason", || {
+            failures(&on.gateway, "destination_ip_prohibited") == 1
+        });
+    }
+}
+
+/// Keys that are not those expected are told at both ends, and connections pass end to end, or are refused where that is wanted.
+#[test]
+fn wrong_keys_are_told_in_words_and_connections_do_without() {
+    need!(Root, Nft, Tproxy);
+    for (refuses, when_down) in [(false, ""), (true, "when_down = \"refuse\"\n")] {
+        let (pair, keys) = (Pair::new(), Keys::new());
+        let others = Keys::new();
+        let file = keys.proxy(Ip::V4, &others.near, OPEN);
+        let proxy = proxy::start(&pair, &file);
+        let gateway = split_one(&pair.near, &keys.gateway(Ip::V4, &keys.far, when_down));
+        let near_says = || {
+            let status = gateway.handle.status().unwrap();
+            status.tunnels.as_ref().unwrap().last_loss.clone()
+        };
+        eventually("words at the near end", || {
+            near_says().contains("does not trust this side's key")
+        });
+        let far_says = proxy.status().unwrap().tunnels.last_loss;
+        assert!(
+            far_says.contains(&keys.near) && far_says.contains("not trusted"),
+            "{far_says}"
+        );
+        assert!(!is_up(&gateway));
+        let listener = pair.listen(Ip::V4);
+        let connected = connect_in(&pair.client, listener.address());
+        if refuses {
+            let error = connected.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        } else {
+            exchange(&mut (connected.unwrap(), listener.accept()));
+        }
+        assert_eq!(gateway.meter.read().tunnel_down, 1);
+    }
+}
+
+/// A far end that is killed: what it carried is reset within five seconds, new connections pass end to end, and go by tunnels again when
+/// it is back.
+#[test]
+fn a_killed_far_end_is_found_out() {
+    need!(Root, Nft, Tproxy);
+    let (pair, keys) = (Pair::new(), Keys::new());
+    let file = keys.proxy(Ip::V4, &keys.near, OPEN);
+    let mut far = ProxyProcess::start(&pair, &file);
+    let gateway = split_one(&pair.near, &keys.gateway(Ip::V4, &keys.far, ""));
+    eventually("tunnels", || is_up(&gateway));
+    let (mut client, mut server) = pair.pair(Ip::V4);
+    exchange(&mut (client.try_clone().unwrap(), server.try_clone().unwrap()));
+    far.kill();
+    meets_a_reset("the server", &mut server, Duration::from_secs(1));
+    meets_a_reset("the client", &mut client, Duration::from_secs(5));
+    assert!(!is_up(&gateway));
+    let listener = pair.listen(Ip::V4);
+    let client = pair.connect(listener.address());
+    let server = listener.accept();
+    assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+    exchange(&mut (client, server));
+    let _far = ProxyProcess::start(&pair, &file);
+    eventually("tunnels again", || is_up(&gateway));
+    let ends = pair.pair(Ip::V4);
+    assert_eq!(ends.1.peer_addr().unwrap().ip(), Ip::V4.gateway_lan());
+}
+
+/// A near end that is killed: its client is reset at once, and the server within five seconds.
+#[test]
+fn a_killed_near_end_is_found_out() {
+    need!(Root, Nft, Tproxy);
+    let (pair, keys) = (Pair::new(), Keys::new());
+    let file = keys.proxy(Ip::V4, &keys.near, OPEN);
+    let _proxy = proxy::start(&pair, &file);
+    let mut near = proxy::gateway_process(&pair, &keys.gateway(Ip::V4, &keys.far, ""));
+    // Until the tunnels stand connections pass end to end.
+    let (mut client, mut server) = loop {
+        let ends = pair.pair(Ip::V4);
+        if ends.1.peer_addr().unwrap().ip() == Ip::V4.gateway_lan() {
+            break ends;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    exchange(&mut (client.try_clone().unwrap(), server.try_clone().unwrap()));
+    near.kill();
+    meets_a_reset("the client", &mut client, Duration::from_secs(1));
+    meets_a_reset("the server", &mut server, Duration::from_secs(5));
+}
+
+/// A client that does not read holds its own window and nobody else's.
+#[test]
+fn a_slow_reader_holds_only_itself() {
+    need!(Root, Nft, Tproxy);
+    let on = Tunnelled::new(Ip::V4, OPEN, "");
+    let (slow, server) = on.pair.pair(Ip::V4);
+    let flood = thread::spawn(move || {
+        let mut server = server;
+        server.write_all(&vec![7; 64 << 20])
+    });
+    thread::sleep(Duration::from_millis(500));
+    for _ in 0..3 {
+        carry_both_ways(on.pair.pair(Ip::V4));
+    }
+    assert!(!flood.is_finished());
+    drop(slow);
+    assert!(flood.join().unwrap().is_err(), "the rest of it was reset");
+}
+
+/// A gateway that drains waits for what tunnels carry.
+#[test]
+fn a_gateway_drains_its_tunnels() {
+    need!(Root, Nft, Tproxy);
+    let on = Tunnelled::new(Ip::V4, OPEN, "");
+    let mut ends = on.pair.pair(Ip::V4);
+    exchange(&mut ends);
+    on.gateway.shutdown.request();
+    thread::sleep(Duration::from_millis(300));
+    exchange(&mut ends);
+    carry_both_ways(ends);
+    let Tunnelled { gateway, .. } = on;
+    assert_eq!(gateway.join(), Ending::Drained);
+}
+
+/// A far end that drains takes no more tunnels, and ends with the last of them.
+#[test]
+fn a_proxy_drains() {
+    need!(Root, Nft, Tproxy);
+    let on = Tunnelled::new(Ip::V4, OPEN, "");
+    let mut ends = on.pair.pair(Ip::V4);
+    exchange(&mut ends);
+    let shutdown = bentpipe_gateway::Shutdown::new().unwrap();
+    shutdown.request();
+    let Tunnelled {
+        pair,
+        proxy,
+        gateway,
+        keys: _keys,
+    } = on;
+    let ended = thread::spawn(move || proxy.run_until(&shutdown).unwrap());
+    eventually("new connections that do without", || !is_up(&gateway));
+    let listener = pair.listen(Ip::V4);
+    let client = pair.connect(listener.address());
+    let server = listener.accept();
+    assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+    exchange(&mut ends);
+    carry_both_ways(ends);
+    assert_eq!(ended.join().unwrap(), bentpipe_proxy::Ending::Drained);
+}

@@ -1,0 +1,217 @@
+//! `bentpipe proxy`: its arguments, and what it prints.
+
+use crate::config::{Config, ConfigError};
+use crate::server::{Ending, Proxy};
+use crate::status::page;
+use anyhow::{Context as _, anyhow};
+use bentpipe_config::Problems;
+use bentpipe_management::Shutdown;
+use bentpipe_management::protocol::{self, Request};
+use bentpipe_process::notify;
+use bentpipe_tunnel_sockets::{make_identity, read_identity};
+use clap::Subcommand;
+use serde_json::Value;
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+/// What to do with a proxy.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a secret key in a file, or show the public key of the one that is there
+    #[command(after_help = "\
+Examples:
+  sudo bentpipe proxy keys /etc/bentpipe/proxy.key      prints the public key, for the other side
+  sudo bentpipe proxy keys /etc/bentpipe/gateway.key    one for the gateway at the near end
+
+A file that is there is never written: its public key is shown. The secret is for its owner alone
+(mode 0600); the service may be let in by its group (0640).")]
+    Keys {
+        /// The file of the secret key
+        file: PathBuf,
+    },
+    /// Serve gateways with `carrier = \"quic\"` until SIGTERM
+    #[command(after_help = "\
+Examples:
+  bentpipe proxy run /etc/bentpipe/proxy.toml
+
+Prints `ready` on stdout once clients are served. SIGTERM or Ctrl-C takes no more connections, waits
+for the open ones as long as `drain` says, and ends with 0; a second one ends at once. SIGHUP reads
+the configuration again. Keys of the configuration: docs/distributed.md")]
+    Run {
+        /// The configuration, a TOML file
+        config: PathBuf,
+    },
+    /// Show how a running proxy stands, and its clients
+    #[command(after_help = "\
+Examples:
+  bentpipe proxy status
+  bentpipe proxy status --json | jq .counters.failures")]
+    Status {
+        /// Which
+        #[command(flatten)]
+        at: At,
+        /// Everything as one line of JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have a running proxy read its configuration again
+    #[command(after_help = "\
+Examples:
+  sudo bentpipe proxy reload
+
+Policies, clients and limits of a client change for new connections; a client who is not listed any
+more is cut off. A mistake in the configuration changes nothing, and is told here and in the log.")]
+    Reload {
+        /// Which
+        #[command(flatten)]
+        at: At,
+    },
+    /// Check a configuration file without opening anything
+    #[command(after_help = "\
+Examples:
+  bentpipe proxy check /etc/bentpipe/proxy.toml")]
+    Check {
+        /// The configuration, a TOML file
+        config: PathBuf,
+    },
+}
+
+/// Which proxy.
+#[derive(Debug, clap::Args)]
+pub struct At {
+    /// Its control socket, as `control` in its configuration
+    #[arg(long, value_name = "PATH", default_value = Config::CONTROL)]
+    control: PathBuf,
+    /// Its configuration, a TOML file, which says where its control socket is
+    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    config: Option<PathBuf>,
+}
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub enum Failure {
+    /// A run failed.
+    Run(anyhow::Error),
+    /// Wrong use, or something is missing.
+    Usage(anyhow::Error),
+    /// Mistakes in a file.
+    Mistakes(Problems),
+}
+
+/// What went wrong is to be mended by whoever gave the command.
+fn usage(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::Usage(error.into())
+}
+
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::Run(error.into())
+}
+
+/// Does what `command` says; `out` writes to standard output.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(command: &Command, out: fn(&str) -> io::Result<()>) -> Result<(), Failure> {
+    let print = |text: &str| out(text).map_err(failed);
+    match command {
+        Command::Keys { file } => {
+            let identity = if file.exists() {
+                read_identity(file)
+            } else {
+                make_identity(file)
+            };
+            print(&identity.map_err(usage)?.public().to_string())
+        }
+        Command::Run { config } => serve(config, out),
+        Command::Status { at, json } => {
+            let mut answer = ask(at, &Request::Status)?;
+            let status = answer.get_mut("status").map(Value::take);
+            let status =
+                status.context("the proxy's answer has no status: is it of another version?");
+            let status = status.map_err(failed)?;
+            print(&if *json {
+                status.to_string()
+            } else {
+                page(&status)
+            })
+        }
+        Command::Reload { at } => {
+            ask(at, &Request::Reload)?;
+            print("done")
+        }
+        Command::Check { config } => {
+            let found = load(config)?;
+            read_identity(&found.identity).map_err(usage)?;
+            print(&format!("{}: right", config.display()))
+        }
+    }
+}
+
+fn load(file: &Path) -> Result<Config, Failure> {
+    Config::load(file).map_err(|error| match error {
+        ConfigError::Wrong(problems) => Failure::Mistakes(problems),
+        error @ ConfigError::Unreadable { .. } => usage(error),
+    })
+}
+
+fn ask(at: &At, request: &Request) -> Result<Value, Failure> {
+    let control = match &at.config {
+        None => at.control.clone(),
+        Some(file) => load(file)?.control.ok_or_else(|| {
+            usage(anyhow!(
+                "`control` is \"off\" in this configuration: SIGHUP has the proxy read it again"
+            ))
+        })?,
+    };
+    protocol::ask("proxy", &control, request).map_err(failed)
+}
+
+fn serve(file: &Path, print: fn(&str) -> io::Result<()>) -> Result<(), Failure> {
+    // It is kept until it is heeded, and ends no proxy that starts.
+    let signals = Signals::new([SIGHUP]).context("cannot catch SIGHUP");
+    let mut signals = signals.map_err(usage)?;
+    let config = load(file)?;
+    let shutdown = Shutdown::on_signals().map_err(usage)?;
+    let proxy = Proxy::start(&config, file).map_err(usage)?;
+    let reload = proxy.reload();
+    spawn("signals", move || {
+        for _ in signals.forever() {
+            notify::tell("RELOADING=1");
+            // A refusal is in the log already.
+            let _ = reload();
+            notify::tell("READY=1");
+        }
+    })?;
+    if let Some(interval) = notify::watchdog() {
+        let pulse = proxy.pulse();
+        spawn("watchdog", move || {
+            loop {
+                thread::sleep(interval / 3);
+                if pulse(interval / 3) {
+                    notify::tell("WATCHDOG=1");
+                }
+            }
+        })?;
+    }
+    notify::tell("READY=1");
+    if let Err(error) = print("ready") {
+        tracing::warn!(%error, "cannot print `ready` to standard output: the proxy works all the same");
+    }
+    let ending = proxy.run_until(&shutdown).map_err(failed)?;
+    notify::tell("STOPPING=1");
+    if let Ending::Cut(flows) = ending {
+        tracing::warn!(flows, "open flows were reset");
+    }
+    Ok(())
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread
+        .map(drop)
+        .context("cannot start a thread")
+        .map_err(usage)
+}

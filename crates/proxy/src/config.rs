@@ -1,0 +1,401 @@
+//! The configuration of a proxy: one TOML file, every value with its unit, every mistake named with its place.
+//!
+//! ```toml
+//! listen = "0.0.0.0:4433"                  # UDP
+//! identity = "/etc/bentpipe/proxy.key"     # made by `bentpipe proxy keys`
+//! clients = ["ed25519:..."]                # whom it serves: their public keys
+//! control = "/run/bentpipe/proxy.sock"     # default; "off": none
+//! metrics = "127.0.0.1:9464"               # where Prometheus asks; default: nowhere
+//! drain = "30s"                            # how long SIGTERM waits for flows to end
+//!
+//! [link]
+//! rate = "10Mbit/s"                        # towards the terminals, for all of them together
+//! receive_rate = "2Mbit/s"                 # from there; default: as `rate`
+//!
+//! [[policy]]                               # the first that fits decides
+//! to = ["10.1.0.0/16", "fd00:1::/32"]
+//! port = [22, "8000-8099"]                 # default: any
+//! action = "allow"                         # or "deny"
+//! ```
+//!
+//! Without a policy that fits, the public internet may be reached, and never the proxy itself or networks that are not routed there
+//! ([`Policy`](bentpipe_tunnel_sockets::Policy)). Keys of `[link]`: `rate`, `receive_rate`, `congestion_control`, `round_trip`, `loss`, `mtu`, `pacing`, `rtt0`,
+//! `aggressive`, `guard`, `overhead`; see [`Link`]. Keys of `[limits]`: see [`Limits`].
+
+use bentpipe_base::{Bytes, Prefix, read_text};
+use bentpipe_cc::LinkParams;
+use bentpipe_config::network::{
+    AbsolutePath, Buffered, Idle, Many, Metrics, Net, Ports, Whole, time, word,
+};
+use bentpipe_config::{Document, Problems, Table, Value, Wrong};
+use bentpipe_gateway_config::QuicPath;
+use bentpipe_gateway_config::quic::{self, KeyFile};
+use bentpipe_quic::{PublicKey, UnusableControl};
+use bentpipe_tunnel_sockets::{ClientLimits, Link, Rule};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+use toml::de::DeValue;
+
+/// A configuration that cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {} ({source}): check the path and its permissions", .path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file says something wrong; one line for each mistake.
+    #[error(transparent)]
+    Wrong(#[from] Problems),
+}
+
+/// How much a proxy takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of all clients.
+    pub connections: usize,
+    /// Bytes that one connection holds each way: received and not read, or sent and not acknowledged.
+    pub buffered: Bytes,
+    /// What one client, a key, may have at a time: `client_connections`, `tunnels` on all of them, `dials` under way.
+    pub client: ClientLimits,
+    /// How long a dial may take.
+    pub dial: Duration,
+    /// A flow on which no byte moves for so long is reset; `None`: never.
+    pub idle: Option<Duration>,
+}
+
+impl Default for Limits {
+    /// 256 connections, 4 of a client; 64 MB for each; 4,096 tunnels of a client and 256 dials, of 15 s at most; idle flows stay.
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            buffered: Bytes(64_000_000),
+            client: ClientLimits {
+                connections: 4,
+                tunnels: 4096,
+                dials: 256,
+            },
+            dial: Duration::from_secs(15),
+            idle: None,
+        }
+    }
+}
+
+/// Everything there is to configure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The UDP address.
+    pub listen: SocketAddr,
+    /// The file of its secret key.
+    pub identity: PathBuf,
+    /// Whom it serves.
+    pub clients: Vec<PublicKey>,
+    /// Where it listens for its operator; `None`: nowhere.
+    pub control: Option<PathBuf>,
+    /// Where Prometheus finds it; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// How long an ordinary end waits for flows to end.
+    pub drain: Duration,
+    /// The link towards its clients.
+    pub link: Link,
+    /// How much it takes on.
+    pub limits: Limits,
+    /// Who may be reached.
+    pub rules: Vec<Rule>,
+}
+
+impl Config {
+    /// Where the control socket is unless the configuration says otherwise.
+    pub const CONTROL: &str = "/run/bentpipe/proxy.sock";
+
+    /// Reads the configuration at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = File::open(path).and_then(read_text);
+        let text = text.map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self::parse(&path.display().to_string(), &text)?)
+    }
+
+    /// Reads `text`; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// All that is wrong with it, each with its place.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        let document = Document::new(file, text);
+        if document.is_broken() {
+            return document.finish(None);
+        }
+        let config = config(document.root());
+        document.finish(config)
+    }
+}
+
+fn config(mut root: Table<'_, '_>) -> Option<Config> {
+    let listen = root.required("listen", "\"0.0.0.0:4433\"");
+    let identity = root.required("identity", "\"/etc/bentpipe/proxy.key\"");
+    let clients = root.required("clients", "[\"ed25519:...\"]");
+    let control = match root.optional("control") {
+        None => Some(PathBuf::from(Config::CONTROL)),
+        Some(AbsolutePath(path)) => path,
+    };
+    let metrics = root.optional("metrics");
+    let drain = root.or("drain", Duration::from_secs(30));
+    let link = root.table("link").map_or_else(unknown_link, link);
+    let limits = root.table("limits").map_or_else(Limits::default, limits);
+    let rules = root.list("policy").into_iter().flat_map(rules).collect();
+    root.finish();
+    let (Listen(listen), KeyFile(identity), Many(clients)) = (listen?, identity?, clients?);
+    Some(Config {
+        listen,
+        identity,
+        clients: clients.into_iter().map(|Key(key)| key).collect(),
+        control,
+        metrics: metrics.and_then(|Metrics(address)| address),
+        drain,
+        link,
+        limits,
+        rules,
+    })
+}
+
+fn unknown_link() -> Link {
+    Link {
+        params: LinkParams::default(),
+        path: QuicPath::default(),
+        control: None,
+    }
+}
+
+fn link(mut table: Table<'_, '_>) -> Link {
+    let [rate, receive_rate] = quic::rates(&mut table);
+    let base = rate.map_or_else(LinkParams::default, LinkParams::of_rate);
+    let params = quic::link(&mut table, base);
+    let path = QuicPath {
+        receive_rate,
+        ..QuicPath::default()
+    };
+    let path = path.read(&mut table);
+    let control = table
+        .optional("congestion_control")
+        .map(|Control(name)| name);
+    table.finish();
+    Link {
+        params,
+        path,
+        control,
+    }
+}
+
+fn limits(mut table: Table<'_, '_>) -> Limits {
+    let mut limits = Limits::default();
+    if let Some(Whole::<1, 65_536>(count)) = table.optional("connections") {
+        limits.connections = count as usize;
+    }
+    if let Some(Buffered(size)) = table.optional("buffered") {
+        limits.buffered = size;
+    }
+    if let Some(Whole::<1, 65_536>(count)) = table.optional("client_connections") {
+        limits.client.connections = count as usize;
+    }
+    if let Some(Whole::<1, 1_000_000>(count)) = table.optional("tunnels") {
+        limits.client.tunnels = count as usize;
+    }
+    if let Some(Whole::<1, 65_536>(count)) = table.optional("dials") {
+        limits.client.dials = count as usize;
+    }
+    if let Some(DialTime(time)) = table.optional("dial") {
+        limits.dial = time;
+    }
+    if let Some(Idle(idle)) = table.optional("idle") {
+        limits.idle = idle;
+    }
+    table.finish();
+    limits
+}
+
+/// The rules of one policy: one for each network and range of ports.
+fn rules(mut table: Table<'_, '_>) -> Vec<Rule> {
+    let networks = table.required("to", "[\"10.1.0.0/16\"]");
+    let ports = table.optional("port");
+    let action = table.required("action", "\"allow\"");
+    table.finish();
+    let (Some(Many(networks)), Some(Allow(allow))) = (networks, action) else {
+        return Vec::new();
+    };
+    let ports = ports.map_or_else(
+        || vec![1..=u16::MAX],
+        |Many(list)| list.into_iter().map(|Ports(range)| range).collect(),
+    );
+    let each = |Net(prefix): Net| ports.iter().map(move |range| rule(prefix, range, allow));
+    networks.into_iter().flat_map(each).collect()
+}
+
+fn rule(prefix: Prefix, ports: &core::ops::RangeInclusive<u16>, allow: bool) -> Rule {
+    Rule {
+        prefix,
+        ports: ports.clone(),
+        allow,
+    }
+}
+
+/// An address and a UDP port.
+struct Listen(SocketAddr);
+
+impl Value for Listen {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() > 0 => Ok(Self(address)),
+            _ => Err(Wrong::new(
+                format!("`{}` is no address with a port", text.escape_default()),
+                "an address and a port such as \"0.0.0.0:4433\" or \"[::]:4433\"",
+            )),
+        }
+    }
+}
+
+/// A public key.
+struct Key(PublicKey);
+
+impl Value for Key {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        text.parse().map(Self).map_err(|_| {
+            Wrong::new(
+                format!("`{}` is no public key", bentpipe_config::brief(&text)),
+                "`ed25519:` and 44 characters, as `bentpipe proxy keys` prints it",
+            )
+        })
+    }
+}
+
+/// The name of a congestion control that QUIC may have.
+struct Control(String);
+
+impl Value for Control {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        match bentpipe_quic::CongestionControl::new(&text, bentpipe_cc::Settings::default()) {
+            Ok(_) => Ok(Self(text)),
+            // Without a rate that one needs samples; with one it does not.
+            Err(UnusableControl::SamplesDeliveries("rate")) => Ok(Self(text)),
+            Err(_) => Err(Wrong::name(
+                format!(
+                    "`{}` is no congestion control for QUIC",
+                    text.escape_default()
+                ),
+                &text,
+                &["rate", "hybla", "cubic"],
+            )),
+        }
+    }
+}
+
+/// How long a dial may take.
+struct DialTime(Duration);
+
+impl Value for DialTime {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1s to 120s, such as \"15s\"";
+        time(value, source, 1..=120, expected).map(Self)
+    }
+}
+
+/// Whether a policy allows.
+struct Allow(bool);
+
+impl Value for Allow {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let all = [("allow", true), ("deny", false)];
+        word(value, source, "action", &all).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_base::Rate;
+
+    const KEY: &str = "ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+    fn read(rest: &str) -> Result<Config, String> {
+        let text =
+            format!("listen = \"[::]:4433\"\nidentity = \"/k\"\nclients = \"{KEY}\"\n{rest}");
+        Config::parse("proxy.toml", &text).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn what_is_said_is_read_and_what_is_not_is_usual() {
+        let usual = read("").unwrap();
+        assert_eq!(usual.control, Some(PathBuf::from(Config::CONTROL)));
+        assert_eq!((usual.metrics, usual.rules.len()), (None, 0));
+        assert_eq!(usual.limits, Limits::default());
+        let config = read(
+            "control = \"off\"\nmetrics = \"127.0.0.1:9464\"\n[link]\nrate = \"10Mbit/s\"\nreceive_rate = \"2Mbit/s\"\n\
+             congestion_control = \"hybla\"\nround_trip = \"500ms\"\n[limits]\ndials = 3\ndial = \"5s\"\nidle = \"1h\"\n\
+             [[policy]]\nto = [\"10.0.0.0/8\", \"fd00::/8\"]\nport = [22, \"80-89\"]\naction = \"allow\"\n",
+        )
+        .unwrap();
+        assert_eq!(config.control, None);
+        assert_eq!(
+            config.link.params.rate,
+            Some(Rate::from_bits_per_sec(10_000_000))
+        );
+        assert_eq!(config.link.control.as_deref(), Some("hybla"));
+        assert_eq!(config.limits.client.dials, 3);
+        assert_eq!(config.limits.idle, Some(Duration::from_secs(3600)));
+        // Each network with each range.
+        assert_eq!(config.rules.len(), 4);
+        assert!(config.rules.iter().all(|rule| rule.allow));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place_and_a_way_out() {
+        for (text, said) in [
+            ("listne = \"x\"", "did you mean `listen`?"),
+            ("[link]\nrate = \"10Mb/s\"", "Mbit/s"),
+            (
+                "[link]\ncongestion_control = \"bbr\"",
+                "no congestion control for QUIC",
+            ),
+            (
+                "[link]\ncongestion_control = \"rat\"",
+                "did you mean `rate`?",
+            ),
+            ("[link]\nloss = \"50%\"", "from 0% to 30%"),
+            ("[limits]\ndials = 0", "from 1 to 65536"),
+            ("[[policy]]\naction = \"allow\"", "`to`"),
+            (
+                "[[policy]]\nto = \"10.0.0.0/8\"\naction = \"alow\"",
+                "did you mean `allow`?",
+            ),
+            (
+                "[[policy]]\nto = \"10.0.0.0/40\"\naction = \"allow\"",
+                "no network",
+            ),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(
+                error.contains(said) && error.contains("proxy.toml:"),
+                "{text}: {error}"
+            );
+        }
+        let error = Config::parse("proxy.toml", "clients = [\"ed25519:x\"]").unwrap_err();
+        let error = error.to_string();
+        for said in ["`listen`", "`identity`", "no public key"] {
+            assert!(error.contains(said), "{said}: {error}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The page for Prometheus.
+
+use crate::status::Status;
+use bentpipe_management::page::{Kind, Page};
+use std::fmt;
+
+/// A scrape of a proxy with this status.
+pub(crate) fn text(status: &Status) -> Result<String, fmt::Error> {
+    let mut page = Page::default();
+    let tunnels = &status.tunnels;
+    let counters = &tunnels.counters;
+    for (name, help, value) in [
+        ("uptime_seconds", "Time since the start.", status.uptime),
+        (
+            "proxy_serves",
+            "1 while tunnels are taken, 0 while it drains.",
+            f64::from(u8::from(tunnels.up)),
+        ),
+        (
+            "proxy_connections",
+            "Connections of clients.",
+            tunnels.connections.len() as f64,
+        ),
+        (
+            "proxy_flows",
+            "Flows, those that are dialled included.",
+            tunnels.flows as f64,
+        ),
+        (
+            "proxy_dialling",
+            "Flows whose server has not answered.",
+            tunnels.dialling as f64,
+        ),
+    ] {
+        page.gauge(name, help, value)?;
+    }
+    for (name, help, value) in [
+        (
+            "proxy_connected",
+            "Connections that stood.",
+            counters.connected,
+        ),
+        (
+            "proxy_lost",
+            "Connections that were lost, or never stood.",
+            counters.lost,
+        ),
+        (
+            "proxy_asked",
+            "Tunnels that were asked for.",
+            counters.asked,
+        ),
+        (
+            "proxy_opened",
+            "Tunnels whose dial succeeded.",
+            counters.opened,
+        ),
+        (
+            "proxy_ended",
+            "Flows of which both sides said their end.",
+            counters.ended,
+        ),
+        (
+            "proxy_reset",
+            "Flows that were reset after their dial had succeeded.",
+            counters.reset,
+        ),
+    ] {
+        page.counter(name, help, value)?;
+    }
+    let help = "Bytes carried, by direction.";
+    let bytes = [
+        ("to_clients", counters.bytes_in),
+        ("from_clients", counters.bytes_out),
+    ];
+    page.family(
+        ("proxy_carried_bytes", Kind::Counter, help),
+        "direction",
+        &bytes,
+    )?;
+    let help = "Dials that failed, by reason (RFC 9209).";
+    let failures: Vec<_> = { counters.failures.iter() }
+        .map(|(&why, &count)| (why, count))
+        .collect();
+    page.family(("proxy_failed", Kind::Counter, help), "reason", &failures)?;
+    Ok(page.finish())
+}

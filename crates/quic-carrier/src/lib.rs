@@ -1,0 +1,153 @@
+//! The satellite leg of split connections by tunnels over QUIC: the near end of `carrier = "quic"`.
+//!
+//! The relay hands a client's accepted socket to [`Tunnels`], whose far end, a `bentpipe proxy`, dials the server. What carries the
+//! bytes is in `bentpipe-tunnel-sockets`; here a leg's configuration becomes an endpoint, and what the far end says of a dial becomes
+//! what the relay makes of it.
+//!
+//! Begin with [`QuicCarrier`].
+#![forbid(unsafe_code)]
+
+use bentpipe_connect_tcp::{DialError, Template};
+use bentpipe_gateway_config::{Handshake, Leg};
+use bentpipe_quic::{ParseKeyError, UnusableControl};
+use bentpipe_relay::{Answer, Keep, NoTunnel, Tunnel, TunnelPlan, Tunnels};
+use bentpipe_tunnel_sockets::{
+    self as sockets, Driver, DriverError, Handle, IdentityFileError, Link, Near, Ticket,
+    read_identity,
+};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// A leg cannot be carried over QUIC.
+#[derive(Debug, Error)]
+pub enum CarrierError {
+    /// The secret key cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityFileError),
+    /// The far end's key cannot.
+    #[error(transparent)]
+    Key(#[from] ParseKeyError),
+    /// The congestion control cannot.
+    #[error(transparent)]
+    Control(#[from] UnusableControl),
+    /// The endpoint cannot be made.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The address of the far end makes no template.
+    #[error("no tunnels are asked for at {0}: give the proxy's IP address and UDP port")]
+    Template(SocketAddr),
+    /// The leg has no far end.
+    #[error("the leg names no far end: give `proxy`, `identity` and `peer_key`")]
+    NoFarEnd,
+}
+
+/// The near end of a leg's tunnels, not at work yet.
+pub struct QuicCarrier {
+    driver: Driver,
+    handle: Handle,
+    plan: TunnelPlan,
+}
+
+impl QuicCarrier {
+    /// Sets it up for `leg`. It opens its UDP port, and begins to connect when it is [run](Self::run).
+    ///
+    /// # Errors
+    /// [`CarrierError`].
+    pub fn new(leg: &Leg) -> Result<Self, CarrierError> {
+        let carrier = leg.quic.as_ref().ok_or(CarrierError::NoFarEnd)?;
+        let identity = read_identity(&carrier.identity)?;
+        let peer = carrier.peer_key.parse()?;
+        let usual = Leg::satellite(leg.link.rate).congestion;
+        let link = Link {
+            params: leg.link.clone(),
+            path: carrier.path.clone(),
+            // The kernel's usual control of a satellite leg is none that was asked for.
+            control: leg
+                .congestion
+                .clone()
+                .filter(|name| Some(name) != usual.as_ref()),
+        };
+        let proxy = carrier.proxy;
+        let config = link.config(identity, vec![peer], proxy.is_ipv6())?;
+        let any: SocketAddr = match proxy {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let template = Template::of_authority(&proxy.to_string());
+        let template = template.map_err(|_| CarrierError::Template(proxy))?;
+        let (driver, near) = Driver::near(&config, any, proxy, template)?;
+        let handle = driver.handle();
+        let plan = TunnelPlan {
+            tunnels: Arc::new(NearEnd(near)),
+            early: carrier.handshake == Handshake::Early,
+            refuses: carrier.refuses,
+        };
+        Ok(Self {
+            driver,
+            handle,
+            plan,
+        })
+    }
+
+    /// What the relay has of it.
+    pub fn plan(&self) -> TunnelPlan {
+        self.plan.clone()
+    }
+
+    /// What others order and ask.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Works until it is stopped.
+    ///
+    /// # Errors
+    /// When the kernel fails the loop itself.
+    pub fn run(self) -> io::Result<()> {
+        self.driver.run().map(drop).map_err(io::Error::other)
+    }
+}
+
+/// The relay's tunnels.
+#[derive(Debug)]
+struct NearEnd(Near);
+
+impl Tunnels for NearEnd {
+    fn is_up(&self) -> bool {
+        self.0.is_up()
+    }
+
+    fn carry(&self, client: OwnedFd, server: SocketAddr, keep: Keep) {
+        self.0.carry(TcpStream::from(client), server.into(), keep);
+    }
+
+    fn ask(&self, server: SocketAddr, answer: Answer) -> Box<dyn Tunnel> {
+        let answer = move |result: Result<(), sockets::NoTunnel>| answer(result.map_err(reason));
+        Box::new(Asked(self.0.ask(server.into(), answer)))
+    }
+}
+
+#[derive(Debug)]
+struct Asked(Ticket);
+
+impl Tunnel for Asked {
+    fn join(self: Box<Self>, client: OwnedFd, keep: Keep) {
+        self.0.join(TcpStream::from(client), keep);
+    }
+}
+
+/// What the relay makes of a failure.
+fn reason(why: sockets::NoTunnel) -> NoTunnel {
+    match why {
+        sockets::NoTunnel::Down
+        | sockets::NoTunnel::Dial(DialError::Limit | DialError::Internal) => NoTunnel::Down,
+        sockets::NoTunnel::Dial(DialError::Refused | DialError::Terminated) => NoTunnel::Refused,
+        sockets::NoTunnel::Dial(DialError::Timeout) => NoTunnel::Silent,
+        sockets::NoTunnel::Dial(
+            DialError::Unroutable | DialError::Prohibited | DialError::Dns | DialError::DnsTimeout,
+        ) => NoTunnel::Unreachable,
+    }
+}

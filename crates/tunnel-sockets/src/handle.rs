@@ -1,0 +1,181 @@
+//! What other threads ask of a driver, and what it tells of itself.
+
+use crate::driver::Driver;
+use crate::far::Far;
+use bentpipe_connect_tcp::DialError;
+use bentpipe_quic::PublicKey;
+use bentpipe_sockets::epoll::Waker;
+use core::time::Duration;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+
+/// What a driver is asked.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Stop,
+    Drain,
+    Serve(Box<Far>),
+    Trust(Vec<PublicKey>),
+    Status(SyncSender<Status>),
+}
+
+/// Orders a driver from any thread. It may outlive the driver: then nobody heeds it.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(crate) orders: Sender<Order>,
+    pub(crate) waker: Arc<Waker>,
+}
+
+impl Handle {
+    fn order(&self, order: Order) {
+        // One that has ended needs no orders.
+        let _ = self.orders.send(order);
+        self.waker.wake();
+    }
+
+    /// Ends it at once: its flows are reset, and its peers are told.
+    pub fn stop(&self) {
+        self.order(Order::Stop);
+    }
+
+    /// Takes no more tunnels, and ends with the last flow.
+    pub fn drain(&self) {
+        self.order(Order::Drain);
+    }
+
+    /// Far: serves so from now on. Tunnels that stand stay.
+    pub fn serve(&self, far: Far) {
+        self.order(Order::Serve(Box::new(far)));
+    }
+
+    /// Trusts these keys from now on, and nobody else: connections of others are closed.
+    pub fn trust(&self, keys: Vec<PublicKey>) {
+        self.order(Order::Trust(keys));
+    }
+
+    /// How it stands; `None` where it has ended, or does not answer within `patience`.
+    pub fn status(&self, patience: Duration) -> Option<Status> {
+        let (reply, answer) = sync_channel(1);
+        self.order(Order::Status(reply));
+        answer.recv_timeout(patience).ok()
+    }
+}
+
+/// What only ever grows.
+#[derive(Clone, Debug, Serialize)]
+pub struct Counters {
+    /// Connections that stood.
+    pub connected: u64,
+    /// Connections that were lost, or never stood.
+    pub lost: u64,
+    /// Tunnels that were asked for.
+    pub asked: u64,
+    /// Tunnels whose dial succeeded.
+    pub opened: u64,
+    /// Flows of which both sides said their end.
+    pub ended: u64,
+    /// Flows that were reset, after their dial had succeeded.
+    pub reset: u64,
+    /// Bytes from sockets into tunnels.
+    pub bytes_in: u64,
+    /// Bytes from tunnels to sockets.
+    pub bytes_out: u64,
+    /// Dials that failed, by reason as RFC 9209 names it.
+    pub failures: BTreeMap<&'static str, u64>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            connected: 0,
+            lost: 0,
+            asked: 0,
+            opened: 0,
+            ended: 0,
+            reset: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            failures: DialError::all().map(|error| (error.name(), 0)).collect(),
+        }
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConnectionStatus {
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// Its key.
+    pub key: String,
+    /// Seconds for which it stands.
+    pub uptime: f64,
+    /// Tunnels on it, those whose dial is under way included.
+    pub tunnels: usize,
+    /// Smoothed round-trip time, in seconds.
+    pub rtt: f64,
+    /// Least round-trip time, in seconds.
+    pub min_rtt: f64,
+    /// The rate that it is paced at on the wire, in bit/s.
+    pub pace: Option<u64>,
+    /// The congestion window, in bytes.
+    pub window: u64,
+    /// UDP datagrams sent.
+    pub sent: u64,
+    /// UDP datagrams received.
+    pub received: u64,
+    /// Packets found lost.
+    pub lost: u64,
+}
+
+/// A driver at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Its connections.
+    pub connections: Vec<ConnectionStatus>,
+    /// Near: whether tunnels may be opened. Far: whether they are taken.
+    pub up: bool,
+    /// Why the last connection is gone, or was not made; empty: none was lost yet.
+    pub last_loss: String,
+    /// Flows.
+    pub flows: usize,
+    /// Of these, the far side still dials.
+    pub dialling: usize,
+    /// What only ever grows.
+    pub counters: Counters,
+}
+
+impl Driver {
+    /// How it stands.
+    pub(crate) fn status(&self) -> Status {
+        let now = self.now();
+        let connections = self.connections.iter().filter_map(|(&id, peer)| {
+            let stats = self.side.quic().stats(id)?;
+            Some(ConnectionStatus {
+                peer: peer.address,
+                key: peer.key.to_string(),
+                uptime: now.since(peer.since).as_secs_f64(),
+                tunnels: self.side.tunnels(id),
+                rtt: stats.srtt.as_secs_f64(),
+                min_rtt: stats.min_rtt.as_secs_f64(),
+                pace: stats.pace.map(|rate| rate.bits_per_sec()),
+                window: stats.window.0,
+                sent: stats.sent,
+                received: stats.received,
+                lost: stats.lost,
+            })
+        });
+        Status {
+            connections: connections.collect(),
+            up: self.is_up(),
+            last_loss: self.last_loss.clone(),
+            flows: self.open(),
+            dialling: { self.flows.values() }
+                .filter(|flow| flow.is_dialling())
+                .count(),
+            counters: self.counters.clone(),
+        }
+    }
+}

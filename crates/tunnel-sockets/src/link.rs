@@ -1,0 +1,67 @@
+//! The link of a leg over QUIC, as an endpoint of the stack is told of it.
+
+use bentpipe_base::Rate;
+use bentpipe_cc::{LinkParams, Settings};
+use bentpipe_gateway_config::QuicPath;
+use bentpipe_quic::{Config, CongestionControl, Identity, Path, PublicKey, UnusableControl};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The rate that windows have room for where none is known.
+const UNKNOWN: u64 = 100_000_000;
+/// Datagrams that leave together at most: a burst of the bucket's ten milliseconds at 20 Mbit/s.
+const SEGMENTS: usize = 16;
+/// Nothing is heard of the other end for so long: it is gone, or the link is.
+const IDLE: Duration = Duration::from_secs(30);
+/// A shorter path's windows hold what a busy host does not take at once.
+const WINDOW_FLOOR: Duration = Duration::from_millis(20);
+
+/// One end of a leg over QUIC.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// What it carries towards the other end, and how connections share it.
+    pub params: LinkParams,
+    /// Its path.
+    pub path: QuicPath,
+    /// The congestion control; `None`: the rate control where the rate is known, and CUBIC where it is not.
+    pub control: Option<String>,
+}
+
+impl Link {
+    /// The configuration of an endpoint with `identity` that trusts `peers`, over IPv6 if `ipv6`.
+    ///
+    /// # Errors
+    /// [`UnusableControl`].
+    pub fn config(
+        &self,
+        identity: Identity,
+        peers: Vec<PublicKey>,
+        ipv6: bool,
+    ) -> Result<Config, UnusableControl> {
+        let known = self.params.rate;
+        let rates = [known, self.path.receive_rate.or(known)];
+        let rate = rates.into_iter().flatten().max();
+        let path = Path {
+            // Of both ways: one window of the stack's is for what is sent, and one for what comes.
+            rate: rate.unwrap_or(Rate::from_bits_per_sec(UNKNOWN)),
+            round_trip: self.path.round_trip,
+            loss: self.path.loss,
+            mtu: self.path.mtu,
+            overhead: self.params.overhead,
+            ipv6,
+        };
+        let usual = if known.is_some() { "rate" } else { "cubic" };
+        let settings = Settings {
+            link: self.params.clone(),
+            window_floor: WINDOW_FLOOR,
+            ..Settings::default()
+        };
+        let control = CongestionControl::new(self.control.as_deref().unwrap_or(usual), settings)?;
+        let config = Config::new(path, control, identity, peers, Instant::now());
+        Ok(Config {
+            segments: SEGMENTS,
+            idle_timeout: IDLE,
+            time_of_day: { SystemTime::UNIX_EPOCH.elapsed() }.unwrap_or_default(),
+            ..config
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! Whether peers are still there.
+//!
+//! A peer that was killed cannot say so, but its kernel does: where nothing listens any more, ICMP answers each datagram. That alone
+//! is believed of nobody, for anybody may send it: it makes the driver ask, and who answers nothing for three seconds is gone.
+//! While there are flows, who is silent is asked each second, so that a dead peer is found out. A link that is out says
+//! nothing by ICMP, and flows wait for it until the connection's idle timeout.
+
+use crate::driver::Driver;
+use bentpipe_base::Instant;
+use bentpipe_quic::{ConnectionId, PublicKey};
+use core::time::Duration;
+use std::net::SocketAddr;
+
+/// Between two looks at the connections.
+const TICK: Duration = Duration::from_secs(1);
+/// How long a peer is silent of whom ICMP says that it does not listen, until it is gone.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The peer of a connection that stands.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    pub(crate) key: PublicKey,
+    /// When the connection began to stand.
+    pub(crate) since: Instant,
+    /// Datagrams that had come of it at the last look, and when the last of them was noticed.
+    received: u64,
+    heard: Instant,
+}
+
+impl Peer {
+    pub(crate) fn new(address: SocketAddr, key: PublicKey, now: Instant) -> Self {
+        Self {
+            address,
+            key,
+            since: now,
+            received: 0,
+            heard: now,
+        }
+    }
+}
+
+/// When it was looked, and when ICMP last spoke.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    looked: Instant,
+    refused: Option<Instant>,
+    /// When a stranger was last told of in the log.
+    warned: Option<Instant>,
+}
+
+impl Watch {
+    /// ICMP says that nothing listens at some peer.
+    pub(crate) fn is_refused(&mut self, now: Instant) {
+        self.refused = Some(now);
+    }
+
+    /// Whether the log has room for one more line on strangers, who may come as often as they like.
+    pub(crate) fn may_warn(&mut self, now: Instant) -> bool {
+        let may = self.warned.is_none_or(|at| now.since(at) >= TICK);
+        if may {
+            self.warned = Some(now);
+        }
+        may
+    }
+}
+
+impl Driver {
+    /// When to look at the connections next.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        let due = !self.connections.is_empty() && (self.open() > 0 || self.watch.refused.is_some());
+        due.then_some(self.watch.looked + TICK)
+    }
+
+    /// Looks at the connections where it is time to.
+    pub(crate) fn look(&mut self, now: Instant) {
+        if self.look_at().is_none_or(|due| due > now) {
+            return;
+        }
+        self.watch.looked = now;
+        self.end_idle();
+        let refused = self.watch.refused;
+        let mut gone: Vec<ConnectionId> = Vec::new();
+        let mut doubted = false;
+        for (&id, peer) in &mut self.connections {
+            let received = { self.side.quic().stats(id) }.map_or(0, |stats| stats.received);
+            if received != peer.received {
+                (peer.received, peer.heard) = (received, now);
+                continue;
+            }
+            let is_refused = refused.is_some_and(|at| at > peer.heard);
+            if is_refused && now.since(peer.heard) >= PATIENCE {
+                gone.push(id);
+            } else {
+                doubted |= is_refused;
+                self.side.quic_mut().ping(id);
+            }
+        }
+        if !doubted {
+            self.watch.refused = None;
+        }
+        self.doubt(doubted);
+        for id in gone {
+            let reason = "nothing listens at the peer";
+            self.side.close(id, reason, now);
+            self.lost(id, None, reason);
+        }
+    }
+}
