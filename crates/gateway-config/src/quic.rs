@@ -298,3 +298,56 @@ impl Value for ReferenceTime {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    /// A leg over QUIC has a far end, which a variant of it shares, and another cannot be beside it.
+    #[test]
+    fn legs_over_quic_have_one_far_end() {
+        let key = format!("ed25519:{}=", "A".repeat(43));
+        let end = |port: u16| {
+            format!(
+                "carrier = \"quic\"\nproxy = \"192.0.2.1:{port}\"\nidentity = \"/k\"\npeer_key = \"{key}\"\n"
+            )
+        };
+        let text = format!(
+            "[sat]\nrate = \"2Mbit/s\"\nreceive_rate = \"9Mbit/s\"\n{}",
+            end(1)
+        );
+        let config = Config::parse("f", &text).unwrap();
+        let carrier = config.tunnelled_leg().unwrap().quic.as_ref().unwrap();
+        assert_eq!(carrier.proxy, "192.0.2.1:1".parse().unwrap());
+        assert_eq!(
+            (carrier.handshake, carrier.refuses),
+            (Handshake::Early, false)
+        );
+        assert_eq!(carrier.path.receive_rate, "9Mbit/s".parse().ok());
+        let varied = format!("{text}[leg.slow]\nsend_buffer = \"1MiB\"\n");
+        assert!(
+            Config::parse("f", &varied).unwrap().profiles[0]
+                .leg
+                .quic
+                .is_some()
+        );
+        let without = format!("{text}[leg.plain]\ncarrier = \"kernel\"\n");
+        assert!(
+            Config::parse("f", &without).unwrap().profiles[0]
+                .leg
+                .quic
+                .is_none()
+        );
+        let alone = format!("[leg.far]\n{}", end(1));
+        assert!(
+            Config::parse("f", &alone)
+                .unwrap()
+                .tunnelled_leg()
+                .is_some()
+        );
+        let two = format!("{text}[leg.other]\n{}", end(2));
+        let error = Config::parse("f", &two).unwrap_err().to_string();
+        assert!(error.contains("one far end"), "{error}");
+    }
+}
