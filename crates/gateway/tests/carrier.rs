@@ -6,6 +6,8 @@
 mod bounds;
 #[path = "carrier/closed.rs"]
 mod closed;
+#[path = "carrier/crowd.rs"]
+mod crowd;
 #[path = "carrier/killed.rs"]
 mod killed;
 #[path = "carrier/liar.rs"]
