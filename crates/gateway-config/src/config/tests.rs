@@ -1,5 +1,5 @@
 use super::*;
-use crate::SconeRates;
+use crate::{LossCause, SconeRates};
 use bentpipe_base::{Probability, Rate};
 use proptest::prelude::*;
 
@@ -240,6 +240,20 @@ fn is_of(table: &str, key: &str, text: &str) -> bool {
 }
 
 #[test]
+fn what_losses_mean_to_a_leg_by_scps_is_read() {
+    let text = "[sat]\ncarrier = \"scps\"\nrate = \"1Mbit/s\"\nloss_cause = \"congestion\"\n\
+                corruption_experienced = \"2s\"\n\
+                [leg.bulk]\nloss_cause = \"corruption\"\ncorruption_experienced = \"off\"\n";
+    let config = Config::parse("gw.toml", text).unwrap();
+    let told = |leg: &crate::Leg| (leg.loss_cause, leg.corruption_experienced);
+    let two = Duration::from_secs(2);
+    assert_eq!(told(&config.sat), (Some(LossCause::Congestion), Some(two)));
+    let bulk = &config.profiles[0].leg;
+    assert_eq!(told(bulk), (Some(LossCause::Corruption), None));
+    assert_eq!(told(&config.lan), (None, None));
+}
+
+#[test]
 fn too_many_legs_are_refused() {
     let legs = |count: usize| -> String { (0..count).map(|i| format!("[leg.l{i}]\n")).collect() };
     assert_eq!(
@@ -324,6 +338,10 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[sat]\nack_every = 4", "the kernel's TCP carries"),
     (
         "[leg.bulk]\nloss_cause = \"congestion\"",
+        "the kernel's TCP carries",
+    ),
+    (
+        "[leg.bulk]\ncorruption_experienced = \"2s\"",
         "the kernel's TCP carries",
     ),
     (
