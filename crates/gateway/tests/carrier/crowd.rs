@@ -70,7 +70,7 @@ fn a_hundred_downloads_at_once_are_connected() {
         let count = |what: &AtomicU64| what.load(Ordering::Relaxed);
         thread::sleep(Duration::from_secs(5).saturating_sub(begun.elapsed()));
         let (soon, counters) = (count(connected), near.meter.read());
-        println!(
+        let begun = format!(
             "{soon} connected and {} fed after 5 s: {counters:?}",
             count(fed)
         );
@@ -81,7 +81,7 @@ fn a_hundred_downloads_at_once_are_connected() {
         over.store(true, Ordering::Relaxed);
         all.unwrap();
         // A SYN that is lost goes again after a second, after three and after seven.
-        assert!(soon >= CROWD * 9 / 10, "{soon}");
+        assert!(soon >= CROWD * 9 / 10, "{begun}");
     });
     // The first share that a host has of `half_open` is smaller than the crowd: the others pass, and are the kernel's.
     let counters = near.meter.read();
