@@ -83,6 +83,7 @@ fn saratoga_and_its_rivals_move_a_file_both_ways() {
     need!(
         Root,
         Tun,
+        Nft,
         Program("ssh"),
         Program("sshd"),
         Program("ssh-keygen"),
@@ -104,6 +105,8 @@ fn saratoga_and_its_rivals_move_a_file_both_ways() {
     let control = |name: &str| {
         if name.starts_with("saratoga") {
             "none"
+        } else if name.starts_with("scps") {
+            "rate"
         } else {
             "cubic"
         }

@@ -10,6 +10,7 @@ mod nuttcp;
 mod rsync;
 mod saratoga;
 mod scp;
+mod scps;
 mod sftp;
 mod ssh;
 
@@ -39,6 +40,8 @@ pub struct App {
     pub(crate) prepare: fn(&Site<'_>) -> io::Result<Pair>,
     /// Of a program that sends nothing again: reads what came of it from what the client says at its end.
     pub(crate) report: Option<fn(&str) -> Option<Report>>,
+    /// Of a program with a TCP of its own: the name of the interface by which it listens at a port.
+    pub(crate) interface: Option<fn(u16) -> String>,
 }
 
 /// What came of all that a program sent once.
@@ -63,6 +66,7 @@ pub enum Ways {
 /// All of them.
 pub const APPS: &[App] = &[
     saratoga::APP,
+    scps::APP,
     scp::APP,
     sftp::APP,
     rsync::APP,
@@ -96,7 +100,7 @@ pub(crate) struct Site<'a> {
     pub(crate) address: SocketAddr,
     /// Whether the client has the file.
     pub(crate) sends: bool,
-    /// What Saratoga is told of the way.
+    /// What Saratoga and SCPS-TP are told of the way.
     pub(crate) rate: Option<Rate>,
     pub(crate) mtu: Bytes,
     /// Its congestion control.

@@ -88,11 +88,15 @@ fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Mean {
     delays.collect()
 }
 
-/// What a program's flow uses: the control of its route, or Saratoga's own; none where nothing is sent again.
+/// What a program's flow uses: the control of its route, Saratoga's own or that of SCPS-TP; none where nothing is sent again.
 fn own_control(scenario: &Scenario, flow: &Flow) -> String {
     let once = |app: &&App| app.report.is_some() && flow.app.as_deref() == Some(app.name);
     if APPS.iter().any(|app| once(&app)) {
         return Flow::SARATOGA_CONTROLS[0].to_owned();
+    }
+    let own = |app: &&App| app.interface.is_some() && flow.app.as_deref() == Some(app.name);
+    if APPS.iter().any(|app| own(&app)) {
+        return "rate".to_owned();
     }
     let control = scenario
         .sender_control(flow)

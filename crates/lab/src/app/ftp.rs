@@ -15,6 +15,7 @@ pub(super) const APP: App = App {
     needs: NEEDS,
     prepare: |site| prepare(site, ""),
     report: None,
+    interface: None,
 };
 
 /// A client whose window holds it to 730 kbit/s over 600 ms, as the NcFTP of Finch, Sullivan and Ivancic (2012) was held. (The
@@ -27,6 +28,7 @@ pub(super) const SMALL_WINDOW: App = App {
     needs: NEEDS,
     prepare: |site| prepare(site, "set net:socket-buffer 54750; "),
     report: None,
+    interface: None,
 };
 
 fn prepare(site: &Site<'_>, settings: &str) -> io::Result<Pair> {

@@ -15,6 +15,7 @@ pub(super) const APP: App = App {
     needs: &[SERVER, Need::Program("curl")],
     prepare: by_curl,
     report: None,
+    interface: None,
 };
 
 pub(super) const WGET: App = App {
@@ -24,6 +25,7 @@ pub(super) const WGET: App = App {
     needs: &[SERVER, Need::Program("wget")],
     prepare: by_wget,
     report: None,
+    interface: None,
 };
 
 fn serve(site: &Site<'_>) -> io::Result<Command> {

@@ -14,6 +14,7 @@ pub(super) const APP: App = App {
     needs: &[Need::Program("nuttcp")],
     prepare,
     report: None,
+    interface: None,
 };
 
 /// By datagrams nuttcp cannot move a file (6.1.2 writes its end marks into it, and waits for ever): memory to memory, and it
@@ -25,6 +26,7 @@ pub(super) const UDP: App = App {
     needs: &[Need::Program("nuttcp")],
     prepare: prepare_udp,
     report: Some(report),
+    interface: None,
 };
 
 /// The ports of the connection that says what is measured, and of the bytes.

@@ -10,6 +10,7 @@ pub(super) const APP: App = App {
     needs: &[],
     prepare,
     report: None,
+    interface: None,
 };
 
 fn prepare(site: &Site<'_>) -> io::Result<Pair> {

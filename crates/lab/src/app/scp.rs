@@ -11,6 +11,7 @@ pub(super) const APP: App = App {
     needs: &[ssh::CLIENT, ssh::SERVER, ssh::KEYS, Need::Program("scp")],
     prepare,
     report: None,
+    interface: None,
 };
 
 fn prepare(site: &Site<'_>) -> io::Result<Pair> {

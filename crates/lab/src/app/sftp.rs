@@ -12,6 +12,7 @@ pub(super) const APP: App = App {
     needs: &[ssh::CLIENT, ssh::SERVER, ssh::KEYS, Need::Program("sftp")],
     prepare,
     report: None,
+    interface: None,
 };
 
 fn prepare(site: &Site<'_>) -> io::Result<Pair> {

@@ -111,7 +111,8 @@ impl Prepared {
             source,
         })?;
         let Pair { server, client } = (app.prepare)(&site).map_err(failed)?;
-        let server = Server::start(server, site.address, &folder).map_err(failed)?;
+        let own = app.interface.map(|name| name(site.address.port()));
+        let server = Server::start(server, site.address, own, &folder).map_err(failed)?;
         let target = site.target();
         Ok(Self {
             name: flow.name.clone(),
@@ -213,11 +214,21 @@ struct Server {
 }
 
 impl Server {
-    fn start(command: Command, address: SocketAddr, folder: &Folder) -> io::Result<Self> {
+    /// One with a TCP of its `own` has made that interface once it listens.
+    fn start(
+        command: Command,
+        address: SocketAddr,
+        own: Option<String>,
+        folder: &Folder,
+    ) -> io::Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let mut server = KilledOnDrop(spawn_bound(command)?);
         let deadline = timer::now() + START;
-        while !listens(server.0.id(), address.port()) {
+        let is_ready = |pid| match &own {
+            Some(interface) => has_interface(pid, interface),
+            None => listens(pid, address.port()),
+        };
+        while !is_ready(server.0.id()) {
             let ended = server.0.try_wait()?;
             if ended.is_some() || timer::now() > deadline {
                 let said = said(folder, "server.log");
@@ -242,6 +253,14 @@ fn listens(pid: u32, port: u16) -> bool {
             let local = fields.next().is_some_and(|local| local.ends_with(&end));
             local && fields.nth(1) == Some(*state)
         })
+    })
+}
+
+/// Whether an interface in the namespace of process `pid` is called `name` and has the network for which it was made.
+fn has_interface(pid: u32, name: &str) -> bool {
+    ["route", "ipv6_route"].iter().any(|table| {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        text.split_ascii_whitespace().any(|word| word == name)
     })
 }
 
