@@ -49,10 +49,10 @@ fn prepare(site: &Site<'_>) -> io::Result<Pair> {
     let (ours, bits) = address(port, host);
     let family = if ours.is_ipv4() { "ip" } else { "ip6" };
     let inwards = format!(
-        "chain scps {{ type nat hook prerouting priority dstnat; policy accept; {family} daddr {host} tcp dport {port} dnat to {ours} }}"
+        "chain scps {{ type nat hook prerouting priority dstnat; policy accept; {family} daddr {host} tcp dport {port} dnat to {ours}; }}"
     );
     let outwards = format!(
-        "chain scps {{ type nat hook postrouting priority srcnat; policy accept; {family} saddr {ours} masquerade }}"
+        "chain scps {{ type nat hook postrouting priority srcnat; policy accept; {family} saddr {ours} masquerade; }}"
     );
     translate(site.server, port, family, &inwards)?;
     translate(site.client, port, family, &outwards)?;
@@ -85,7 +85,7 @@ fn translate(host: &Netns, port: u16, family: &str, chain: &str) -> io::Result<(
     for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
         host.set_sysctl(key, "1").map_err(io::Error::other)?;
     }
-    let table = format!("table {family} scps_{port} {{ {chain} }}");
+    let table = format!("table {family} scps_{port} {{\n{chain}\n}}\n");
     let applied = host.run(|| nft::apply(&table)).map_err(io::Error::other)?;
     applied.map_err(io::Error::other)
 }
