@@ -350,4 +350,27 @@ mod tests {
         let error = Config::parse("f", &two).unwrap_err().to_string();
         assert!(error.contains("one far end"), "{error}");
     }
+
+    #[test]
+    fn mistakes_of_a_far_end_are_told() {
+        for (text, said) in [
+            ("[lan]\ncarrier = \"quic\"", "of a satellite leg only"),
+            ("[sat]\ncarrier = \"quic\"", "lacks `proxy`"),
+            ("proxy = \"0.0.0.0:4433\"", "its IP address and UDP port"),
+            (
+                "peer_key = \"ed25519:AAAA\"",
+                "`bentpipe proxy keys` prints",
+            ),
+            ("identity = \"gateway.key\"", "the file of a secret key"),
+            ("when_down = \"pas\"", "did you mean `pass`?"),
+        ] {
+            let text = if text.starts_with('[') {
+                text.to_owned()
+            } else {
+                format!("[sat]\ncarrier = \"quic\"\n{text}")
+            };
+            let error = Config::parse("f", &text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
 }

@@ -352,6 +352,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "[sat]\ncarrier = \"scps\"\nrate = \"1Mbit/s\"\ncorruption_experienced = \"1h\"",
         "from 10ms to 60s",
     ),
+    (
+        "[leg.bulk]\ncorruption_experienced = \"1s\"",
+        "the kernel's TCP carries",
+    ),
     ("[lan]\nack_delay = \"10ms\"", "the kernel's TCP carries"),
     ("[leg.bulk]\nack_every = 4", "the kernel's TCP carries"),
     (
@@ -454,27 +458,9 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[leg.bulk]\nlike = \"wan\"", "`lan` or `sat`"),
     ("[sat]\ncarrier = \"scsp\"", "did you mean `scps`?"),
     ("[lan]\ncarrier = \"scps\"", "of a satellite leg only"),
-    ("[lan]\ncarrier = \"quic\"", "of a satellite leg only"),
-    ("[sat]\ncarrier = \"quic\"", "`proxy`"),
-    (
-        "[sat]\ncarrier = \"quic\"\nproxy = \"0.0.0.0:4433\"",
-        "its IP address and UDP port",
-    ),
-    (
-        "[sat]\ncarrier = \"quic\"\npeer_key = \"ed25519:AAAA\"",
-        "as `bentpipe proxy keys` prints it",
-    ),
-    (
-        "[sat]\ncarrier = \"quic\"\nidentity = \"gateway.key\"",
-        "the file of a secret key",
-    ),
     (
         "[sat]\nwhen_down = \"pass\"",
         "`carrier = \"quic\"` beside it",
-    ),
-    (
-        "[sat]\ncarrier = \"quic\"\nwhen_down = \"pas\"",
-        "did you mean `pass`?",
     ),
     ("[leg.bulk]\ncarrier = \"scps\"", "beside a `rate` in [sat]"),
     ("[leg.bulk]\nrate = \"1Mbit/s\"", "unknown key `rate`"),
