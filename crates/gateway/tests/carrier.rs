@@ -22,10 +22,8 @@ mod support;
 
 use bentpipe_gateway::Ending;
 use bentpipe_os::need;
-use bentpipe_os::netns::Netns;
 use bentpipe_os::nft;
 use bentpipe_sockets::socket::set_traffic_class;
-use liar::Liar;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -453,78 +451,6 @@ fn ten_connections_share_the_link_alike() {
     let jain: f64 = sum * sum / (10.0 * squares);
     // In the lab, and with processors to spare, at least 0.99.
     assert!(jain >= 0.95, "{jain}: {amounts:?}");
-}
-
-/// A server that lies in 5,000 SNACKs a second has no more sent than the rate, nor more kept, and delays nobody else.
-#[test]
-fn lies_in_snacks_have_no_more_sent_than_the_rate() {
-    const WHOLE: usize = 1 << 20;
-    need!(Root, Nft, Tproxy);
-    let pair = Pair::new();
-    let near = split_one(&pair.near, &SCPS.replace("200Mbit/s", "8Mbit/s"));
-    let heard = liar::serve(&pair.far, Liar::lies);
-    let mut client = pair.connect(liar::ADDRESS);
-    let (before, begun) = (sent_to_space(&pair.near), Instant::now());
-    client.write_all(&pattern(WHOLE)).unwrap();
-    let mut most = 0;
-    let taken = || heard.taken.load(Ordering::Relaxed);
-    while taken() < WHOLE as u64 {
-        most = most.max(near.handle.status().unwrap().buffered);
-        let counters = || near.meter.read();
-        let late = begun.elapsed() > support::PATIENCE;
-        assert!(!late, "{} taken, {:?}", taken(), counters());
-        thread::sleep(Duration::from_millis(20));
-    }
-    exchange(&mut pair.pair(Ip::V4));
-    let (sent, took) = (sent_to_space(&pair.near) - before, begun.elapsed());
-    let counters = near.meter.read();
-    assert_eq!(counters.carried, 1, "{counters:?}");
-    // The bytes that the interface counts have an Ethernet header each.
-    let bound = 1e6 * took.as_secs_f64() * 1514.0 / 1500.0 + 64e3;
-    assert!((sent as f64) < bound, "{sent} of {bound} in {took:?}");
-    assert!(most < 4 << 20, "{most} bytes kept");
-}
-
-/// Packets from space whose checksum is wrong are told to who sent them, where the gateway is asked to.
-#[test]
-fn damaged_packets_from_space_are_told() {
-    need!(Root, Nft, Tproxy);
-    for tells in [false, true] {
-        let pair = Pair::new();
-        let more = if tells {
-            "corruption_experienced = \"1s\"\nloss_cause = \"congestion\"\n"
-        } else {
-            ""
-        };
-        let near = split_one(&pair.near, &format!("{SCPS}{more}"));
-        let heard = liar::serve(&pair.far, Liar::damages);
-        let client = pair.connect(liar::ADDRESS);
-        eventually("a connection is carried", || near.meter.read().carried == 1);
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        eventually("a SNACK", || count(&heard.snacks) > 1);
-        if tells {
-            eventually("it is told", || count(&heard.corruption) > 1);
-        } else {
-            thread::sleep(Duration::from_millis(200));
-            assert_eq!(count(&heard.corruption), 0);
-        }
-        drop(client);
-    }
-}
-
-/// Bytes that a gateway has sent by its interface to space.
-fn sent_to_space(netns: &Netns) -> u64 {
-    let counts = netns.command("cat").arg("/proc/self/net/dev").output();
-    let counts = String::from_utf8(counts.unwrap().stdout).unwrap();
-    let line = counts
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("sat0:"));
-    line.unwrap()
-        .split_whitespace()
-        .nth(8)
-        .unwrap()
-        .parse()
-        .unwrap()
 }
 
 /// Connections whose addresses the gateway translates are the kernel's TCP, and whole.

@@ -32,7 +32,7 @@ A file that is there is never written: its public key is shown. The secret is fo
         /// The file of the secret key
         file: PathBuf,
     },
-    /// Serve gateways with `carrier = \"quic\"` until SIGTERM
+    /// Serve gateways with `carrier = "quic"` until SIGTERM
     #[command(after_help = "\
 Examples:
   bentpipe proxy run /etc/bentpipe/proxy.toml

@@ -1,15 +1,19 @@
 //! SCPS-TP against a peer that behaves as the standard's reference implementation does on the wire: it answers SNACK, not
 //! SACK, names a hole on the first segment behind it, opens with a window of 0, and counts its clock in microseconds.
 
+#[path = "scps/long_form.rs"]
+mod long_form;
+#[path = "scps/loss_cause.rs"]
+mod loss_cause;
 #[path = "support/script.rs"]
 mod script;
 mod support;
 
 use bentpipe_base::{Instant, Rate};
 use bentpipe_cc as cc;
-use bentpipe_tcp::{Config, Connection, EcnMode, Event, LossCause, Outage, Scps, State};
+use bentpipe_tcp::{Config, Connection, Event, Outage, Scps, State};
 use bentpipe_wire::scps::{ScpsOptions, Snack};
-use bentpipe_wire::{Flags, RawOptions, TcpOptions};
+use bentpipe_wire::{RawOptions, TcpOptions};
 use proptest::prelude::*;
 use script::{ACK, In, Out, RST, SYN, Script, mss, seg};
 use std::sync::Arc;
@@ -97,207 +101,6 @@ fn a_syn_offers_snack_and_nothing_else() {
         let unknown = options.and_then(|options| options.unknown.as_deref());
         assert_eq!(unknown.map(RawOptions::as_slice), Some(&offer[..]));
     }
-}
-
-/// To a peer that offered it, and to no other.
-#[test]
-fn the_long_form_tells_of_all_holes_where_both_offer_it() {
-    for (theirs, short_snacks_only, long) in [
-        (LONG_OFFER, false, true),
-        (OFFER, false, false),
-        (LONG_OFFER, true, false),
-    ] {
-        let scps = Scps {
-            short_snacks_only,
-            ..Scps::default()
-        };
-        let config = Config {
-            scps: Some(scps),
-            ..plain()
-        };
-        let mut options = mss(1000);
-        options.unknown = scps_option(&theirs);
-        let mut script = Script::open_with(config, options);
-        // Of 20 segments the first, the third, and the eleventh to the fifteenth are lost.
-        for i in (1..20).filter(|i| *i != 2 && !(10..15).contains(i)) {
-            script.inject(seg(ACK, i * 1000 + 1, 1).data(1000));
-        }
-        let out = script.out();
-        let last = out.last().and_then(|out| said(out).snack);
-        let Some(snack) = last else {
-            panic!("{theirs:?}: {out:?}");
-        };
-        let holes: Vec<_> = snack.holes().collect();
-        let all = [(0, 1), (2, 1), (10, 5)];
-        assert_eq!(holes, all[..if long { 3 } else { 1 }], "{theirs:?}");
-    }
-}
-
-/// A bit vector beside SACK blocks and timestamps is cut to the room that these leave.
-#[test]
-fn the_long_form_fits_beside_other_options() {
-    for (sack_blocks, timestamps, corrupt) in [
-        (0, false, false),
-        (0, true, true),
-        (4, false, true),
-        (4, true, false),
-        (4, true, true),
-    ] {
-        let config = Config {
-            sack_blocks,
-            timestamps,
-            scps: Some(Scps {
-                corruption_experienced: Some(Duration::from_secs(1)),
-                ..Scps::default()
-            }),
-            ..plain()
-        };
-        let mut options = mss(1000);
-        (options.unknown, options.sack_permitted) = (scps_option(&LONG_OFFER), true);
-        let mut script = Script::open_with(config, options);
-        let unit = if timestamps { 988 } else { 1000 };
-        for i in (1..400).step_by(2) {
-            let data = seg(ACK, i * unit + 1, 1).data(unit as u32);
-            script.inject(if timestamps { data.stamp(51, 1) } else { data });
-            if corrupt {
-                script.tcp.note_damaged();
-            }
-            while let Some(segment) = script.tcp.transmit(script.now) {
-                assert!(segment.header_len() <= 60, "{segment:?}");
-                let (tcp, payload) = segment.into_header(1, 2);
-                let packet = bentpipe_wire::Packet {
-                    ip: bentpipe_wire::Ip::V4(bentpipe_wire::Ipv4::new(
-                        [192, 0, 2, 1].into(),
-                        [192, 0, 2, 2].into(),
-                    )),
-                    transport: bentpipe_wire::Transport::Tcp(tcp),
-                    payload,
-                };
-                packet.emit(&mut Vec::new()).expect("its options fit");
-            }
-        }
-    }
-}
-
-#[test]
-fn what_a_bit_vector_names_goes_again_at_once_and_once() {
-    let mut script = open(plain());
-    script.tcp.write_virtual(20_000);
-    script.expect(1, 10);
-    script.pass(100);
-    let long = Snack {
-        // Of the ten the second, the fourth and the fifth, and the ninth are missing; what lies behind the last 1 is unknown.
-        vector: [0b1001_1101].into(),
-        ..Snack::short(1, 1)
-    };
-    script.inject(snacked(1, &long));
-    let again = |data: &[(u32, usize)]| -> Vec<u32> {
-        data.iter()
-            .map(|(seq, _)| seq / 1000)
-            .filter(|seq| *seq < 10)
-            .collect()
-    };
-    assert_eq!(again(&script.data()), [1, 3, 4, 8]);
-    script.inject(snacked(1, &long));
-    assert_eq!(again(&script.data()), []);
-    assert_eq!(script.tcp.counters().retransmitted, 4);
-}
-
-/// Losses mean congestion, but for a second after the peer told of corruption, where that is believed.
-#[test]
-fn corruption_that_the_peer_experiences_keeps_the_window_for_a_bounded_time() {
-    let believed = Some(Duration::from_secs(1));
-    for (believes, waits, stays) in [
-        (believed, 0, true),
-        (believed, 1001, false),
-        (None, 0, false),
-    ] {
-        let config = Config {
-            loss_cause: LossCause::Congestion,
-            scps: Some(Scps {
-                corruption_experienced: believes,
-                ..Scps::default()
-            }),
-            ..plain()
-        };
-        let mut script = open(config);
-        script.tcp.write_virtual(30_000);
-        script.expect(1, 10);
-        script.pass(100);
-        let corruption = ScpsOptions {
-            corruption_experienced: true,
-            ..ScpsOptions::default()
-        };
-        script.inject(seg(ACK, 1, 3001).options(TcpOptions {
-            unknown: corruption.to_raw().expect("it fits").map(Box::new),
-            ..TcpOptions::default()
-        }));
-        script.data();
-        // New acknowledgements keep the timers away.
-        for step in 0..waits / 143 {
-            script.pass(143);
-            script.inject(seg(ACK, 1, 3002 + step));
-            script.data();
-        }
-        let window = script.tcp.gauges().cwnd;
-        script.inject(snack(3002 + waits / 143, 0, 1));
-        assert!(!script.data().is_empty());
-        let kept = script.tcp.gauges().cwnd >= window;
-        assert_eq!(kept, stays, "{believes:?}, {waits} ms later");
-    }
-}
-
-#[test]
-fn a_damaged_packet_is_told_with_one_acknowledgement_where_that_is_wanted() {
-    for wanted in [None, Some(Duration::from_secs(1))] {
-        let mut script = open(Config {
-            scps: Some(Scps {
-                corruption_experienced: wanted,
-                ..Scps::default()
-            }),
-            ..plain()
-        });
-        script.tcp.note_damaged();
-        for (i, told) in [(1, wanted.is_some()), (2, false)] {
-            script.inject(seg(ACK, i * 1000 + 1, 1).data(1000));
-            let out = script.out();
-            assert_eq!(
-                said(&out[0]).corruption_experienced,
-                told,
-                "{wanted:?}: {i}"
-            );
-            assert!(said(&out[0]).snack.is_some());
-        }
-    }
-}
-
-/// Losses are corruption, and marks are congestion: which of the two happened is told, not guessed.
-#[test]
-fn marks_reduce_the_window_where_losses_do_not() {
-    let mut script = Script::connect(Config {
-        ecn: EcnMode::Ask,
-        ..plain()
-    });
-    script.out();
-    script.pass(100);
-    script.inject(seg(SYN | ACK | Flags::ECE, 0, 1).options(offer(1000)));
-    script.out();
-    assert!(script.tcp.speaks_scps() && script.tcp.speaks_ecn());
-    script.tcp.write_virtual(100_000);
-    let out = script.out();
-    assert!(out.iter().all(|out| out.ecn.is_capable()), "{out:?}");
-    script.pass(100);
-    let window = script.tcp.gauges().cwnd;
-    script.inject(snack(1, 2, 1));
-    assert_eq!(script.data()[0], (2001, 1000));
-    assert!(script.tcp.gauges().cwnd >= window);
-    script.pass(100);
-    script.inject(seg(ACK, 1, 10_001));
-    script.data();
-    let window = script.tcp.gauges().cwnd;
-    script.inject(seg(ACK | Flags::ECE, 1, 11_001));
-    assert!(script.tcp.gauges().cwnd <= window / 2.0 + 1.0);
-    assert_eq!(script.tcp.counters().mark_reductions, 1);
 }
 
 /// No SNACK tells of it: a probe does, two round trips after the last that was heard, and before the timer.

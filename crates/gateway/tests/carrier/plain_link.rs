@@ -1,8 +1,9 @@
 //! A pair over plain interfaces, which carry all that anybody sends at once.
 
+use super::carried;
+use super::liar::sent_to_space;
 use super::support::pair::{Pair, SCPS};
 use super::support::{Ip, abort, eventually};
-use super::{carried, sent_to_space};
 use bentpipe_os::need;
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
