@@ -245,7 +245,7 @@ impl Gateway {
             looked: timer::now(),
         };
         let syn_queues = queues.into_iter().map(syn_queue).collect();
-        let descriptors = descriptors(threads)?;
+        let descriptors = descriptors(threads, config.tunnelled_leg().is_some())?;
         let (shared, meter, mut thread_set, carrier) = spawn(
             config,
             legs,
@@ -408,16 +408,18 @@ fn open_listeners(
 }
 
 /// The descriptors that the process may have, and those that are open before the workers start.
-fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
+fn descriptors(workers: usize, is_tunnelled: bool) -> Result<Descriptors, StartError> {
     let available = limits::raise_descriptors().map_err(system("raise the limit on open files"))?;
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
+    // Their UDP port, waker and epoll set, with some room.
+    let tunnels = if is_tunnelled { 5 } else { 0 };
     Ok(Descriptors {
         available,
-        // These are those of the tunnels: their UDP port, waker and epoll set; of the carrier: its queues, tables, raw sockets, epoll set and waker; and the wakers, an epoll set each
+        // These are those of the carrier: its queues, tables, raw sockets, epoll set and waker; and the wakers, an epoll set each
         // for the workers, the ACK thinner, the watchdog and the gateway,
         // the two tables, the queue and the epoll set of the filter chain skipper, and the table, the queue, the raw
         // sockets, the epoll set, the socket to routing, that to conntrack and that which is asked of IPsec of the snooper.
-        used: open + workers + 35,
+        used: open + workers + 30 + tunnels,
         workers,
     })
 }
