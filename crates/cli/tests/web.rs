@@ -45,14 +45,7 @@ fn nobody_is_answered_without_the_token() {
         "{}",
         said.head
     );
-    let cookie = said
-        .head
-        .split("set-cookie: ")
-        .nth(1)
-        .unwrap()
-        .lines()
-        .next()
-        .unwrap();
+    let cookie = said.header("set-cookie");
     assert!(
         cookie.contains("httponly") && cookie.contains("samesite=strict"),
         "{cookie}"
@@ -113,14 +106,7 @@ fn every_answer_keeps_the_browser_to_this_server() {
         "/nothing/here",
     ] {
         let said = web.get(path);
-        let policy = said
-            .head
-            .split("content-security-policy: ")
-            .nth(1)
-            .unwrap()
-            .lines()
-            .next()
-            .unwrap();
+        let policy = said.header("content-security-policy");
         assert!(
             policy.starts_with("default-src 'none'; script-src 'self';")
                 && !policy.contains("unsafe"),

@@ -29,35 +29,17 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use support::ends::{AMOUNT, carry_both_ways, meets_a_reset};
 use support::pair::{Pair, SCPS, split_one};
 use support::{Ip, Running, abort, child, connect_in, eventually, exchange, pattern};
 
-/// Bytes that are carried each way.
-const AMOUNT: usize = 2 << 20;
+/// Within that time a reset is heard.
+const SOON: Duration = Duration::from_secs(5);
 
 /// With an environment variable of its own, a gateway to be killed.
 #[test]
 fn gateway_process() {
     child::be_a_gateway();
-}
-
-/// Carries [`AMOUNT`] bytes each way at the same time, and their ends.
-fn carry_both_ways(ends: (TcpStream, TcpStream)) {
-    let (client, server) = ends;
-    thread::scope(|scope| {
-        for end in [&client, &server] {
-            scope.spawn(move || {
-                let mut end = end;
-                end.write_all(&pattern(AMOUNT)).unwrap();
-                end.shutdown(Shutdown::Write).unwrap();
-            });
-            scope.spawn(move || {
-                let (mut end, mut got) = (end, Vec::new());
-                end.read_to_end(&mut got).unwrap();
-                assert!(got == pattern(AMOUNT), "other bytes: {}", got.len());
-            });
-        }
-    });
 }
 
 /// A connection that `gateway` carries: on a machine that is busy the carrier may be late for one.
@@ -75,22 +57,6 @@ fn carried(pair: &Pair, ip: Ip, gateway: &Running) -> (TcpStream, TcpStream) {
         }
     }
     panic!("no connection is carried");
-}
-
-/// Waits until a read finds a reset.
-fn meets_a_reset(what: &str, stream: &mut TcpStream) {
-    let begun = Instant::now();
-    let mut buffer = [0; 4096];
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(1..) => {}
-            Ok(0) => panic!("{what}: an end in the place of a reset"),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
-            Err(error) => panic!("{what}: {error}"),
-        }
-    }
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(5), "{what}: {took:?}");
 }
 
 /// Both gateways speak SCPS-TP on a link that loses packets, and every byte arrives; the server sees the client's address.
@@ -183,7 +149,7 @@ fn ends_and_resets_go_through() {
             exchange(&mut ends);
             let (one, mut other) = order(ends);
             abort(one);
-            meets_a_reset("the other end", &mut other);
+            meets_a_reset("the other end", &mut other, SOON);
         }
     }
 }
@@ -210,9 +176,9 @@ fn a_killed_gateway_resets_both_ends_and_new_connections_pass() {
             receiver.read_exact(&mut [0; 1 << 20]).unwrap();
             victim.kill();
             let case = format!("{ip:?}, near dies: {near_dies}");
-            meets_a_reset(&format!("{case}, quiet client"), &mut quiet.0);
-            meets_a_reset(&format!("{case}, quiet server"), &mut quiet.1);
-            meets_a_reset(&format!("{case}, busy server"), &mut receiver);
+            meets_a_reset(&format!("{case}, quiet client"), &mut quiet.0, SOON);
+            meets_a_reset(&format!("{case}, quiet server"), &mut quiet.1, SOON);
+            meets_a_reset(&format!("{case}, busy server"), &mut receiver, SOON);
             writes.join().unwrap();
             carry_both_ways(pair.pair(ip));
             drop(survivor);

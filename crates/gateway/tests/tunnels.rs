@@ -10,12 +10,11 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+use support::ends::{AMOUNT, carry_both_ways, meets_a_reset};
 use support::pair::{Pair, split_one};
 use support::proxy::{self, Keys, OPEN, ProxyProcess, Tunnelled, failures, is_up};
 use support::{Ip, abort, child, connect_in, eventually, exchange, pattern};
 
-/// Bytes that are carried each way.
-const AMOUNT: usize = 2 << 20;
 /// Both answers to when a SYN is answered, as a leg has them.
 const HANDSHAKES: [&str; 2] = ["handshake = \"early\"\n", "handshake = \"end-to-end\"\n"];
 
@@ -29,40 +28,6 @@ fn gateway_process() {
 #[test]
 fn proxy_process() {
     proxy::be_a_proxy();
-}
-
-/// Carries [`AMOUNT`] bytes each way at the same time, and their ends.
-fn carry_both_ways((client, server): (TcpStream, TcpStream)) {
-    thread::scope(|scope| {
-        for end in [&client, &server] {
-            scope.spawn(move || {
-                let mut end = end;
-                end.write_all(&pattern(AMOUNT)).unwrap();
-                end.shutdown(Shutdown::Write).unwrap();
-            });
-            scope.spawn(move || {
-                let (mut end, mut got) = (end, Vec::new());
-                end.read_to_end(&mut got).unwrap();
-                assert!(got == pattern(AMOUNT), "other bytes: {}", got.len());
-            });
-        }
-    });
-}
-
-/// Waits until a read finds a reset.
-fn meets_a_reset(what: &str, stream: &mut TcpStream, within: Duration) {
-    let begun = Instant::now();
-    let mut buffer = [0; 4096];
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(1..) => {}
-            Ok(0) => panic!("{what}: an end in the place of a reset"),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
-            Err(error) => panic!("{what}: {error}"),
-        }
-    }
-    let took = begun.elapsed();
-    assert!(took < within, "{what}: {took:?}");
 }
 
 /// A connection that was answered is reset, perhaps before the client has looked.

@@ -28,6 +28,13 @@ pub(crate) struct Said {
 }
 
 impl Said {
+    /// What the line of the head says that is called `name`.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        let mut told = lines.filter(|(key, _)| *key == name);
+        told.next().expect("that header").1
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }

@@ -1,8 +1,9 @@
 //! How many connections the carrier knows.
 
+use super::carried;
+use super::support::ends::carry_both_ways;
 use super::support::pair::{Pair, SCPS, split_one};
 use super::support::{Ip, eventually, exchange};
-use super::{carried, carry_both_ways};
 use bentpipe_os::need;
 use bentpipe_os::nft;
 use std::io::{Read as _, Write as _};

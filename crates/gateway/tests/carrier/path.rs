@@ -1,8 +1,9 @@
 //! What the path over the link does to the carrier's packets: it marks them, or takes none so long.
 
+use super::carried;
+use super::support::ends::{AMOUNT, carry_both_ways};
 use super::support::pair::{Pair, SCPS, split_one};
 use super::support::{Ip, pattern};
-use super::{AMOUNT, carried, carry_both_ways};
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
