@@ -169,11 +169,11 @@ const CLIENTS: [(&str, usize); 9] = [
         8,
     ),
     (
-        "scp -q -F none -P 2222 -i user -o StrictHostKeyChecking=no -o UserKnownHostsFile=none root@10.0.0.1:FOLDER/www/file out",
+        "scp -q -F none -P 2222 -i user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@10.0.0.1:FOLDER/www/file out",
         4,
     ),
     (
-        "sftp -q -F none -P 2222 -i user -o StrictHostKeyChecking=no -o UserKnownHostsFile=none -b batch root@10.0.0.1:FOLDER",
+        "sftp -q -F none -P 2222 -i user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -b batch root@10.0.0.1:FOLDER",
         4,
     ),
     (

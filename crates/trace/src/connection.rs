@@ -194,8 +194,9 @@ impl Step<'_> {
         let place = self.peer.places.of(self.segment.acknowledgement);
         self.peer.places.see(place);
         self.own.acks += 1;
-        let others = self.has(Flags::SYN) || self.has(Flags::FIN) || self.segment.length > 0;
-        let bare = !others && window == self.own.window;
+        let others = [Flags::SYN, Flags::FIN, Flags::RST];
+        let alone = self.segment.length == 0 && !others.into_iter().any(|flag| self.has(flag));
+        let bare = alone && window == self.own.window;
         let (duplicate, sample) = self.peer.acknowledge(place, bare, self.now);
         Acknowledgement {
             place,

@@ -63,7 +63,7 @@ pub struct Rtt {
     pub cumulative: u64,
     /// Duplicate acknowledgements as RFC 5681 defines them.
     pub duplicate: u64,
-    /// Third duplicates in a row.
+    /// Third duplicates in a row: an update of the window or data between them begins another.
     pub triple: u64,
     /// Between two times that a segment was sent, before it was acknowledged.
     pub retransmissions: Statistics,
@@ -162,7 +162,7 @@ pub struct Direction {
     pub(crate) data_acknowledged: bool,
     /// The window that it last advertised.
     pub(crate) window: u64,
-    /// Duplicates of the last acknowledgement.
+    /// Duplicates in a row of the last acknowledgement.
     duplicates: u32,
 }
 
@@ -247,7 +247,7 @@ impl Direction {
         Some(length.saturating_sub(self.unique_bytes))
     }
 
-    /// The peer acknowledged all before `place`. A `bare` segment has no data, SYN or FIN and the same window as the one
+    /// The peer acknowledged all before `place`. A `bare` segment has no data, SYN, FIN or RST and the same window as the one
     /// before: it may be a duplicate. Whether it is one, and the round-trip time that it gives.
     pub(crate) fn acknowledge(
         &mut self,
@@ -256,15 +256,14 @@ impl Direction {
         now: Instant,
     ) -> (bool, Option<u64>) {
         let rtt = &mut self.rtt;
-        let mut duplicate = false;
         let mut sample = None;
-        if self.acknowledged < Some(place) {
-            self.duplicates = 0;
-        } else if self.acknowledged == Some(place) && bare && self.sent.is_outstanding() {
-            duplicate = true;
+        let duplicate = self.acknowledged == Some(place) && bare && self.sent.is_outstanding();
+        if duplicate {
             self.duplicates += 1;
             rtt.duplicate += 1;
             rtt.triple += u64::from(self.duplicates == 3);
+        } else {
+            self.duplicates = 0;
         }
         let of_syn = self.syns == 1 && self.syn.map(|syn| syn + 1) == Some(place);
         self.sent.acknowledge(place, now, |acked| match acked {
