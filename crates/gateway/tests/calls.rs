@@ -364,6 +364,28 @@ fn a_thread_that_fails_leaves_no_connection_hanging() {
     }
 }
 
+/// The kernel lets new connections pass as long as a worker hangs, also one that has woken up to read a SYN. When it goes on, the
+/// server has answered the same SYN, sent again.
+#[test]
+fn a_syn_that_is_read_late_passes() {
+    need!(Root, Tproxy, Program("strace"));
+    for handshake in ["early", "end-to-end"] {
+        let stage = Stage::new();
+        let config = format!("handshake = \"{handshake}\"\nthreads = 1\n");
+        let gateway = child::start(&stage, &config);
+        let listener = stage.listen(Ip::V4);
+        let threads = working_threads(gateway.child.id());
+        let injector = Injector::start(&threads, "recvmmsg:delay_enter=1500000:when=1");
+        let began = std::time::Instant::now();
+        let client = connect_in(&stage.client, listener.address()).unwrap();
+        let server = listener.accept();
+        assert!(began.elapsed() > Duration::from_millis(900), "{handshake}");
+        std::thread::sleep(Duration::from_secs(2));
+        drop(injector);
+        support::ends::carry_both_ways((client, server));
+    }
+}
+
 #[test]
 fn gateway_process() {
     child::be_a_gateway();

@@ -24,4 +24,9 @@ impl FreezeDetector {
         let before = std::mem::replace(&mut self.woke, now);
         now.since(before) >= LIFE
     }
+
+    /// Whether the thread was frozen since it last woke up.
+    pub(crate) fn was_frozen(&self) -> bool {
+        timer::now().since(self.woke) >= LIFE
+    }
 }

@@ -118,6 +118,10 @@ impl Worker {
             syn_queue.backlog_limit.look_before(timer::now());
         }
         self.on_gone();
+        // It may also have been stopped after it woke up and before it read them.
+        if self.freeze_detector.was_frozen() {
+            return self.pass_all();
+        }
         while let Some(syn_queue) = &mut self.syn_queue
             && let Some(waiting) = syn_queue.queues.next_packet()
         {
@@ -138,21 +142,23 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets all SYNs in the queues pass: this thread was stopped, and their clients have sent again and passed meanwhile.
+    /// Lets all SYNs pass that have been received and are in the queues: this thread was stopped, and their clients have sent again and passed meanwhile.
     pub(super) fn pass_all(&mut self) -> io::Result<()> {
         let Some(syn_queue) = &mut self.syn_queue else {
             return Ok(());
         };
         let mut left = QUEUED;
-        while left > 0 && syn_queue.queues.receive()? > 0 {
+        loop {
             while let Some(waiting) = syn_queue.queues.next_packet() {
                 let packet = QueuedPacket::of(&waiting);
                 self.counters.unattended.one();
                 left = left.saturating_sub(1);
                 syn_queue.give(packet, Verdict::Pass);
             }
+            if left == 0 || syn_queue.queues.receive()? == 0 {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Tells the kernel what was decided in this turn, all at once.
@@ -197,8 +203,9 @@ impl Worker {
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
         let tunnels = { syn_queue.entrance(packet) }
             .and_then(|entrance| tunnels_of(&self.tunnels, &self.settings, entrance));
-        let early = tunnels.map_or(syn_queue.handshake == Handshake::Early, |plan| plan.early)
-            || syn_queue.table.wants_proof(&syn.ends);
+        let early = tunnels.map_or(syn_queue.handshake == Handshake::Early, |plan| {
+            plan.answers_early(syn.ends.0.ip())
+        }) || syn_queue.table.wants_proof(&syn.ends);
         let share = || {
             // What is held counts as a flow, what is answered early does not.
             let table = &syn_queue.table;
