@@ -6,14 +6,16 @@ mod support;
 
 use bentpipe_gateway::Ending;
 use bentpipe_os::need;
+use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_sockets::socket;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::ends::{AMOUNT, carry_both_ways, meets_a_reset};
 use support::pair::{Pair, split_one};
 use support::proxy::{self, Keys, OPEN, ProxyProcess, Tunnelled, failures, is_up};
-use support::{Ip, abort, child, connect_in, eventually, exchange, pattern};
+use support::{Ip, abort, child, connect_in, eventually, exchange};
 
 /// Both answers to when a SYN is answered, as a leg has them.
 const HANDSHAKES: [&str; 2] = ["handshake = \"early\"\n", "handshake = \"end-to-end\"\n"];
@@ -253,6 +255,34 @@ fn a_slow_reader_holds_only_itself() {
     assert!(!flood.is_finished());
     drop(slow);
     assert!(flood.join().unwrap().is_err(), "the rest of it was reset");
+}
+
+/// A client that dials those who do not answer fills no far end with dials: nobody is reset who was answered early.
+#[test]
+fn who_dials_silent_hosts_has_nobody_reset() {
+    need!(Root, Nft, Tproxy);
+    let silent = "[[policy]]\nto = [\"10.77.2.2\", \"10.77.9.9\"]\naction = \"allow\"\n";
+    let on = Tunnelled::new(Ip::V4, silent, HANDSHAKES[0]);
+    let beyond = Prefix::new(Ip::V4.beyond(), 32).unwrap();
+    let route = Route::via(beyond, Ip::V4.server());
+    on.pair.far.netlink().unwrap().add_route(&route).unwrap();
+    let dial = |port: u16| {
+        let to = SocketAddr::new(Ip::V4.beyond(), port);
+        let socket = socket::stream(to).unwrap();
+        socket::connect(&socket, to).unwrap();
+        // That one client does not ask faster than it is answered early.
+        thread::sleep(Duration::from_millis(5));
+        socket
+    };
+    let dials = || (1000..1400).map(dial).collect::<Vec<_>>();
+    let silent = on.pair.client.run(dials).unwrap();
+    for _ in 0..5 {
+        exchange(&mut on.pair.pair(Ip::V4));
+    }
+    let status = on.gateway.handle.status().unwrap();
+    let failed = &status.tunnels.as_ref().unwrap().counters.failures;
+    assert_eq!(failed.values().sum::<u64>(), 0, "{failed:?}");
+    drop(silent);
 }
 
 /// A gateway that drains waits for what tunnels carry.

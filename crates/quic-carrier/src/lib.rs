@@ -16,7 +16,7 @@ use bentpipe_tunnel_sockets::{
     read_identity,
 };
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use thiserror::Error;
@@ -118,6 +118,10 @@ struct NearEnd(Near);
 impl Tunnels for NearEnd {
     fn is_up(&self) -> bool {
         self.0.is_up()
+    }
+
+    fn awaited(&self, client: IpAddr) -> (usize, usize) {
+        self.0.awaited(client)
     }
 
     fn carry(&self, client: OwnedFd, server: SocketAddr, keep: Keep) {

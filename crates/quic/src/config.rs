@@ -262,7 +262,7 @@ impl Config {
     }
 }
 
-fn varint(bytes: Bytes) -> VarInt {
+pub(crate) fn varint(bytes: Bytes) -> VarInt {
     VarInt::from_u64(bytes.0).unwrap_or(VarInt::MAX)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::clock::Base;
+use crate::config::varint;
 use crate::stack::{Closed, Code, Datagram, End, Read, StreamId};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bytes::{Bytes as Chunk, BytesMut};
@@ -50,6 +51,8 @@ pub(crate) struct Connection {
     overhead: Bytes,
     /// Bytes written to each stream that can still be written to.
     written: BTreeMap<StreamId, u64>,
+    /// What it may hold that is not read, where that was changed.
+    window: Option<Bytes>,
 }
 
 /// How urgent a stream is that has sent so much.
@@ -77,6 +80,7 @@ impl Connection {
             paced: None,
             overhead,
             written: BTreeMap::new(),
+            window: None,
         }
     }
 
@@ -195,6 +199,16 @@ impl Connection {
             End::Stop(with) => self.stack.recv_stream(id).stop(code(with)).is_ok(),
         };
         if done { Ok(()) } else { Err(Closed) }
+    }
+
+    /// Whether that changes anything.
+    pub(crate) fn set_window(&mut self, window: Bytes) -> bool {
+        if self.window == Some(window) {
+            return false;
+        }
+        self.window = Some(window);
+        self.stack.set_receive_window(varint(window));
+        true
     }
 
     pub(crate) fn close(&mut self, with: Code, reason: &str, base: Base, now: Instant) {

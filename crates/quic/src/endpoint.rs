@@ -130,6 +130,15 @@ impl Endpoint {
         }
     }
 
+    /// Has a connection hold so many bytes that were received and not read, in the place of [`Limits::memory`].
+    pub fn set_window(&mut self, connection: ConnectionId, window: Bytes) {
+        if let Some(found) = self.connections.get_mut(&connection)
+            && found.set_window(window)
+        {
+            self.touch(connection);
+        }
+    }
+
     /// What an operator may want to know of a connection; `None`: it is gone.
     pub fn stats(&self, connection: ConnectionId) -> Option<ConnectionStats> {
         self.connections.get(&connection).map(Connection::stats)

@@ -11,7 +11,7 @@ use bentpipe_gateway_config::Ends;
 use bentpipe_sockets::tcp;
 use std::any::Any;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -36,6 +36,9 @@ pub trait Tunnels: fmt::Debug + Send + Sync {
     /// Whether it can at present.
     fn is_up(&self) -> bool;
 
+    /// How many tunnels were asked for whose far end has not dialled yet, and how many of these carry connections of `client`.
+    fn awaited(&self, client: IpAddr) -> (usize, usize);
+
     /// Carries a client's connection to `server`, and resets it where that fails; `keep` is dropped when it has ended.
     fn carry(&self, client: OwnedFd, server: SocketAddr, keep: Keep);
 
@@ -52,6 +55,12 @@ pub trait Tunnel: fmt::Debug + Send {
     fn join(self: Box<Self>, client: OwnedFd, keep: Keep);
 }
 
+/// The most dials of the far end that are under way when a SYN is answered early, and the most of one client: beyond that the SYN is
+/// held. The far end dials for 256 at a time, and what is answered early can only be reset where it does not dial; what is held
+/// passes then.
+const DIALS_OF_ALL: usize = 192;
+const DIALS_OF_ONE: usize = 64;
+
 /// The tunnels of a gateway, and how they are used.
 #[derive(Clone, Debug)]
 pub struct TunnelPlan {
@@ -61,6 +70,16 @@ pub struct TunnelPlan {
     pub early: bool,
     /// Whether clients are refused while there are no tunnels; otherwise their connections pass end to end.
     pub refuses: bool,
+}
+
+impl TunnelPlan {
+    /// Whether a SYN of `client` is answered before the far end has dialled.
+    pub(crate) fn answers_early(&self, client: IpAddr) -> bool {
+        self.early && {
+            let (all, own) = self.tunnels.awaited(client);
+            all < DIALS_OF_ALL && own < DIALS_OF_ONE
+        }
+    }
 }
 
 /// What the far end has said to a held SYN.

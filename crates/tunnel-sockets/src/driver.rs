@@ -4,6 +4,7 @@ use crate::far::{Far, Serving};
 use crate::flow::{Fate, Flow, Phase, READ};
 use crate::handle::{Counters, Handle, Order};
 use crate::near::{Asking, Keep, Near, NoTunnel};
+use crate::stalled::Windows;
 use crate::watch::{Peer, Watch};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_connect_tcp::Template;
@@ -84,6 +85,7 @@ pub struct Driver {
     /// Connections that stand.
     pub(crate) connections: BTreeMap<ConnectionId, Peer>,
     pub(crate) watch: Watch,
+    pub(crate) windows: Windows,
     pub(crate) counters: Counters,
     /// Why the last connection is gone, or was not made.
     pub(crate) last_loss: String,
@@ -156,6 +158,7 @@ impl Driver {
             buffer: vec![0; RECEIVE.max(READ)],
             connections: BTreeMap::new(),
             watch: Watch::default(),
+            windows: Windows::of(config),
             counters: Counters::default(),
             last_loss: String::new(),
             draining: false,
@@ -422,6 +425,7 @@ impl Driver {
                 if !self.answered_reserved(tunnel, Ok(())) {
                     if let Some(flow) = self.flow(tunnel) {
                         flow.phase = Phase::Open;
+                        flow.awaited = None;
                     }
                     self.touch(tunnel);
                 }
@@ -496,6 +500,8 @@ impl Driver {
         socket::abort_on_close(&socket, true)?;
         socket.set_nonblocking(true)?;
         tcp::set_no_delay(&socket, true)?;
+        // Reading would leave an urgent byte out.
+        socket::set_urgent_inline(&socket)?;
         // A host that is gone says nothing, and neither does one that waits.
         tcp::set_keepalive(&socket, PROBE, PROBE_AGAIN, PROBES)?;
         let token = self.next;

@@ -1,6 +1,8 @@
 //! One TCP connection and its tunnel.
 
+use crate::awaited::AwaitedAnswer;
 use crate::near::Keep;
+use crate::stalled::Intake;
 use bentpipe_quic::Endpoint;
 use bentpipe_sockets::socket;
 use bentpipe_tunnel::{Closed, Read, Side, TunnelId};
@@ -44,6 +46,8 @@ pub(crate) struct Flow {
     pub(crate) socket: TcpStream,
     pub(crate) tunnel: TunnelId,
     pub(crate) phase: Phase,
+    /// Near, while the far side dials.
+    pub(crate) awaited: Option<AwaitedAnswer>,
     /// For the socket.
     outward: Bytes,
     /// For the tunnel.
@@ -58,6 +62,8 @@ pub(crate) struct Flow {
     moved: [u64; 2],
     /// When a byte last moved.
     pub(crate) active: Instant,
+    /// How its socket takes what has come.
+    pub(crate) intake: Intake,
     /// Dropped last: the socket is closed by then.
     pub(crate) keep: Option<Keep>,
 }
@@ -73,6 +79,7 @@ impl Flow {
             socket,
             tunnel,
             phase,
+            awaited: None,
             outward: Bytes::new(),
             inward: Bytes::new(),
             read_done: false,
@@ -80,6 +87,7 @@ impl Flow {
             final_seen: false,
             moved: [0; 2],
             active: Instant::now(),
+            intake: Intake::default(),
             keep,
         }
     }
@@ -167,9 +175,13 @@ impl Flow {
             Ok(written) => {
                 self.outward.advance(written);
                 self.moved[1] += written as u64;
+                self.intake.note(written as u64, !self.outward.is_empty());
                 Ok(true)
             }
-            Err(error) if waits(&error) => Ok(false),
+            Err(error) if waits(&error) => {
+                self.intake.note(0, true);
+                Ok(false)
+            }
             Err(_) => Err(Broken),
         }
     }

@@ -12,6 +12,7 @@
 //!
 //! Begin with [`Driver`].
 
+mod awaited;
 mod dial;
 mod driver;
 mod far;
@@ -21,6 +22,7 @@ mod identity_file;
 mod link;
 mod near;
 mod policy;
+mod stalled;
 mod watch;
 
 pub use driver::{Driver, DriverError};

@@ -1,5 +1,6 @@
 //! What only a near end does: it asks.
 
+use crate::awaited::{Awaited, AwaitedAnswer};
 use crate::driver::{Driver, Part};
 use crate::flow::Phase;
 use bentpipe_base::Instant;
@@ -12,7 +13,7 @@ use core::fmt;
 use core::time::Duration;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -45,8 +46,8 @@ type Answer = Box<dyn FnOnce(Result<(), NoTunnel>) + Send>;
 
 /// What other threads hand in.
 pub(crate) enum Hand {
-    Carry(TcpStream, Target, Keep),
-    Ask(u64, Target, Answer),
+    Carry(TcpStream, Target, Keep, AwaitedAnswer),
+    Ask(u64, Target, Answer, AwaitedAnswer),
     Join(u64, TcpStream, Keep),
     Forget(u64),
 }
@@ -59,7 +60,7 @@ impl Hand {
                 // Without it the kernel would say goodbye as if all had been said.
                 let _ = socket::abort_on_close(&socket, true);
             }
-            Self::Ask(_, _, answer) => answer(Err(why)),
+            Self::Ask(_, _, answer, _) => answer(Err(why)),
             Self::Forget(_) => {}
         }
     }
@@ -72,6 +73,7 @@ pub struct Near {
     waker: Arc<Waker>,
     up: Arc<AtomicBool>,
     next: Arc<AtomicU64>,
+    awaited: Arc<Awaited>,
 }
 
 impl Near {
@@ -82,7 +84,14 @@ impl Near {
 
     /// Carries a client's connection to `target`; it is reset where that fails. What the client has said leaves with the request.
     pub fn carry(&self, socket: TcpStream, target: Target, keep: Keep) {
-        self.hand(Hand::Carry(socket, target, keep));
+        let client = socket.peer_addr().ok().map(|address| address.ip());
+        let awaited = self.awaited.begin(client);
+        self.hand(Hand::Carry(socket, target, keep, awaited));
+    }
+
+    /// How many tunnels were asked for that have no answer yet, and how many of these carry connections of `client`.
+    pub fn awaited(&self, client: IpAddr) -> (usize, usize) {
+        self.awaited.count(client)
     }
 
     /// Asks for a tunnel to `target`; `answer` is called in the driver's thread, unless the ticket was dropped before.
@@ -92,7 +101,8 @@ impl Near {
         answer: impl FnOnce(Result<(), NoTunnel>) + Send + 'static,
     ) -> Ticket {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.hand(Hand::Ask(number, target, Box::new(answer)));
+        let awaited = self.awaited.begin(None);
+        self.hand(Hand::Ask(number, target, Box::new(answer), awaited));
         Ticket {
             number: Some(number),
             near: self.clone(),
@@ -135,7 +145,7 @@ impl Drop for Ticket {
 struct Reserved {
     number: u64,
     /// Called when the far end answers.
-    answer: Option<Answer>,
+    answer: Option<(Answer, AwaitedAnswer)>,
 }
 
 /// The state of a near end.
@@ -172,6 +182,7 @@ impl Asking {
             waker,
             up: Arc::clone(&up),
             next: Arc::default(),
+            awaited: Arc::default(),
         };
         let asking = Self {
             peer,
@@ -221,7 +232,7 @@ impl Drop for Asking {
             reserved
                 .answer
                 .into_iter()
-                .for_each(|answer| answer(Err(NoTunnel::Down)));
+                .for_each(|(answer, _)| answer(Err(NoTunnel::Down)));
         }
     }
 }
@@ -311,18 +322,21 @@ impl Driver {
             && let Some(connection) = asking.connection
             && let Some(hand) = asking.waiting.pop_front()
         {
-            let (Hand::Carry(_, target, _) | Hand::Ask(_, target, _)) = &hand else {
+            let (Hand::Carry(_, target, ..) | Hand::Ask(_, target, ..)) = &hand else {
                 continue;
             };
             match self.side.open(connection, target) {
                 Ok(tunnel) => {
                     self.counters.asked += 1;
                     match hand {
-                        Hand::Carry(socket, _, keep) => {
+                        Hand::Carry(socket, _, keep, awaited) => {
                             self.begin(socket, tunnel, Phase::Asking, keep);
+                            if let Some(flow) = self.flow(tunnel) {
+                                flow.awaited = Some(awaited);
+                            }
                         }
-                        Hand::Ask(number, _, answer) => {
-                            let answer = Some(answer);
+                        Hand::Ask(number, _, answer, awaited) => {
+                            let answer = Some((answer, awaited));
                             asking.tickets.insert(number, tunnel);
                             asking.reserved.insert(tunnel, Reserved { number, answer });
                         }
@@ -361,7 +375,7 @@ impl Driver {
             asking.tickets.remove(&reserved.number);
             asking.reserved.remove(&tunnel);
         }
-        if let Some(answer) = answer {
+        if let Some((answer, _)) = answer {
             answer(result);
         }
         true

@@ -79,6 +79,7 @@ impl Driver {
         }
         self.watch.looked = now;
         self.end_idle();
+        self.make_room();
         let refused = self.watch.refused;
         let mut gone: Vec<ConnectionId> = Vec::new();
         let mut doubted = false;

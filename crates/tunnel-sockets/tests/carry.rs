@@ -5,7 +5,7 @@
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_cc::{LinkParams, Settings};
 use bentpipe_connect_tcp::{Target, Template};
-use bentpipe_quic::{Config, CongestionControl, Identity, Path};
+use bentpipe_quic::{Config, CongestionControl, Identity, Limits, Path};
 use bentpipe_tunnel_sockets::{ClientLimits, Driver, Far, Handle, Near, Policy, Rule};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,6 +25,10 @@ fn loopback() -> SocketAddr {
 
 impl Pair {
     fn new(rules: Vec<Rule>) -> Self {
+        Self::with(rules, Limits::default())
+    }
+
+    fn with(rules: Vec<Rule>, limits: Limits) -> Self {
         let path = Path {
             rate: Rate::from_bits_per_sec(500_000_000),
             round_trip: Duration::from_millis(20),
@@ -42,6 +46,7 @@ impl Pair {
         let identities = [(); 2].map(|()| Identity::generate().unwrap());
         let [near, far] = [(0, 1), (1, 0)].map(|(own, other)| Config {
             segments: 16,
+            limits,
             ..Config::new(
                 path.clone(),
                 CongestionControl::new("rate", settings.clone()).unwrap(),
@@ -85,11 +90,7 @@ impl Pair {
 
     /// With all of this machine to be reached.
     fn open() -> Self {
-        Self::new(vec![Rule {
-            prefix: "127.0.0.0/8".parse().unwrap(),
-            ports: 1..=65_535,
-            allow: true,
-        }])
+        Self::new(all())
     }
 
     /// A client's end of a connection that is carried to `target`.
@@ -103,6 +104,15 @@ impl Pair {
             .unwrap();
         client
     }
+}
+
+/// All of this machine may be reached.
+fn all() -> Vec<Rule> {
+    vec![Rule {
+        prefix: "127.0.0.0/8".parse().unwrap(),
+        ports: 1..=65_535,
+        allow: true,
+    }]
 }
 
 impl Drop for Pair {
@@ -271,4 +281,73 @@ fn who_does_not_read_disturbs_nobody() {
         assert_eq!(got.len(), 20_000_000);
         server.join().unwrap().unwrap();
     }
+}
+
+/// What waits for those who do not read fills no window of the others, however many they are: as many as fill four windows of
+/// the connection stay, and the longest stalled of the others are reset.
+#[test]
+fn many_who_do_not_read_disturb_nobody() {
+    for (count, all_stay) in [(8, true), (24, false)] {
+        // A stream's window is 2.5 MB.
+        let limits = Limits {
+            memory: Bytes(8_000_000),
+            ..Limits::default()
+        };
+        let pair = Pair::with(all(), limits);
+        let idle: Vec<_> = (0..count)
+            .map(|_| {
+                let (target, server) = serve(|mut socket| socket.write_all(&[1; 20_000_000]));
+                (pair.client(target), server)
+            })
+            .collect();
+        thread::sleep(Duration::from_secs(if all_stay { 4 } else { 15 }));
+        for _ in 0..5 {
+            let begun = Instant::now();
+            let (target, server) = serve(|mut socket| socket.write_all(&[2; 100_000]));
+            let mut got = Vec::new();
+            pair.client(target).read_to_end(&mut got).unwrap();
+            assert_eq!(got.len(), 100_000);
+            server.join().unwrap().unwrap();
+            let took = begun.elapsed();
+            assert!(took < Duration::from_secs(5), "{count}: {took:?}");
+        }
+        let mut whole = 0;
+        for (mut client, server) in idle {
+            let result = client.read_to_end(&mut Vec::new());
+            let is_whole = result.is_ok_and(|got| got == 20_000_000);
+            assert_eq!(server.join().unwrap().is_ok(), is_whole);
+            whole += usize::from(is_whole);
+        }
+        if all_stay {
+            assert_eq!(whole, count);
+        } else {
+            assert!((12..count).contains(&whole), "{whole}");
+        }
+    }
+}
+
+#[test]
+fn an_urgent_byte_arrives_in_its_place() {
+    let pair = Pair::open();
+    let said = |mut socket: &TcpStream| {
+        socket.write_all(b"abc").unwrap();
+        thread::sleep(Duration::from_millis(50));
+        rustix::net::send(socket, b"U", rustix::net::SendFlags::OOB).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        socket.write_all(b"def").unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+    };
+    let heard = |mut socket: &TcpStream| {
+        let mut got = Vec::new();
+        socket.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"abcUdef");
+    };
+    let (target, server) = serve(move |socket| {
+        said(&socket);
+        heard(&socket);
+    });
+    let client = pair.client(target);
+    heard(&client);
+    said(&client);
+    server.join().unwrap();
 }
