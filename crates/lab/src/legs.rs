@@ -6,9 +6,10 @@ use bentpipe_base::Instant;
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_sockets::tcp::Info;
 use bentpipe_sockets::timer;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// What a flow looks like at a gateway: connections to `receiver` that have `port` on either side.
@@ -27,9 +28,29 @@ pub(crate) struct Look {
     pub(crate) info: Info,
 }
 
+/// The last look at each leg, for who watches the run: by flow and gateway.
+#[derive(Clone, Default)]
+pub(crate) struct Latest(Arc<Mutex<BTreeMap<(usize, String), Info>>>);
+
+impl Latest {
+    /// The TCP by which the gateway of that name sends the flow of that index on, as it was seen last.
+    pub(crate) fn of(&self, flow: usize, gateway: &str) -> Option<Info> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&(flow, gateway.to_owned())).copied()
+    }
+
+    fn note(&self, looks: &[Look]) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for look in looks {
+            seen.insert((look.flow, look.gateway.clone()), look.info);
+        }
+    }
+}
+
 /// A thread that looks; ends with the value, for its sockets keep the gateways' namespaces alive.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
+    latest: Latest,
     thread: Option<JoinHandle<Vec<Look>>>,
 }
 
@@ -41,20 +62,33 @@ impl Watch {
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let latest = Latest::default();
+        let noted = latest.clone();
         let thread = std::thread::Builder::new()
             .name("legs".to_owned())
             .spawn(move || {
                 let mut looks = Vec::new();
                 while !gateways.is_empty() && !stopped.load(Ordering::Relaxed) {
+                    let before = looks.len();
                     for (name, diag) in &mut gateways {
                         look(name, diag, &traces, &mut looks);
                     }
+                    noted.note(&looks[before..]);
                     std::thread::sleep(SAMPLE);
                 }
                 looks
             })?;
         let thread = Some(thread);
-        Ok(Self { stop, thread })
+        Ok(Self {
+            stop,
+            latest,
+            thread,
+        })
+    }
+
+    /// What is seen while it goes on.
+    pub(crate) fn latest(&self) -> Latest {
+        self.latest.clone()
     }
 
     /// All that was seen.

@@ -2,9 +2,12 @@
 
 use crate::emulator::{Emulator, Traffic};
 use crate::flow::Running;
+use crate::legs::Latest;
 use bentpipe_base::Bytes;
-use bentpipe_outcome::{Engine, FlowLook, LinkLook, Look, Outline};
+use bentpipe_outcome::{Engine, FlowLook, LinkLook, Look, Outline, TcpLook};
+use bentpipe_plan as plan;
 use bentpipe_scenario::Scenario;
+use bentpipe_sockets::tcp::Info;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,35 +19,65 @@ pub fn outline(scenario: &Scenario) -> Outline {
         scenario.time_limit,
         scenario.flows.iter().map(|flow| flow.name.as_str()),
         { scenario.links.iter() }.map(|(name, link)| (name.as_str(), &link.ends)),
+        { plan::gateway::legs(scenario, Look::FLOWS).into_iter() }
+            .map(|(flow, gateway)| (scenario.flows[flow].name.as_str(), gateway)),
     )
 }
 
-/// How the run of `scenario` stands `at` this time of it. Links without an emulator are wires: nothing waits there.
-pub(crate) fn look(
-    scenario: &Scenario,
-    at: Duration,
-    running: &[Running],
-    emulators: &BTreeMap<String, Emulator>,
-) -> Look {
-    let flows = running.iter().take(Look::FLOWS).map(|flow| {
-        let sender = flow.sender();
-        FlowLook {
-            received: Bytes(flow.received()),
-            cwnd: sender.map(|tcp| tcp.cwnd.into()),
-            srtt: sender.map(|tcp| tcp.rtt),
-            segments_again: sender.map(|tcp| tcp.total_retrans.into()),
+/// What counts in a run.
+pub(crate) struct Counting<'r> {
+    scenario: &'r Scenario,
+    emulators: &'r BTreeMap<String, Emulator>,
+    /// Flow and gateway of each leg.
+    legs: Vec<(usize, &'r str)>,
+    latest: Latest,
+}
+
+impl<'r> Counting<'r> {
+    /// Of a run of `scenario` over `emulators`, whose legs are seen as `latest`.
+    pub(crate) fn new(
+        scenario: &'r Scenario,
+        emulators: &'r BTreeMap<String, Emulator>,
+        latest: Latest,
+    ) -> Self {
+        let mut legs = plan::gateway::legs(scenario, Look::FLOWS);
+        legs.truncate(Look::LEGS);
+        Self {
+            scenario,
+            emulators,
+            legs,
+            latest,
         }
-    });
-    let links = scenario.links.keys().flat_map(|link| {
-        let counted = emulators.get(link).map(Emulator::snapshot);
-        let ways = counted.map(|counted| [counted.from_a, counted.from_b]);
-        ways.map_or([LinkLook::default(); 2], |ways| ways.map(|way| of(&way)))
-    });
-    Look {
-        at,
-        flows: flows.collect(),
-        links: links.take(Look::LINKS).collect(),
     }
+
+    /// How the run stands `at` this time of it. Links without an emulator are wires: nothing waits there.
+    pub(crate) fn look(&self, at: Duration, running: &[Running]) -> Look {
+        let flows = running.iter().take(Look::FLOWS).map(|flow| FlowLook {
+            received: Bytes(flow.received()),
+            source: tcp(flow.sender()),
+        });
+        let legs = self.legs.iter();
+        let legs = legs.map(|(flow, gateway)| tcp(self.latest.of(*flow, gateway)));
+        let links = self.scenario.links.keys().flat_map(|link| {
+            let counted = self.emulators.get(link).map(Emulator::snapshot);
+            let ways = counted.map(|counted| [counted.from_a, counted.from_b]);
+            ways.map_or([LinkLook::default(); 2], |ways| ways.map(|way| of(&way)))
+        });
+        Look {
+            at,
+            flows: flows.collect(),
+            links: links.take(Look::LINKS).collect(),
+            legs: legs.collect(),
+        }
+    }
+}
+
+fn tcp(info: Option<Info>) -> TcpLook {
+    info.map_or(TcpLook::default(), |info| TcpLook {
+        cwnd: Some(info.cwnd.into()),
+        srtt: Some(info.rtt),
+        segments_again: Some(info.total_retrans.into()),
+    })
 }
 
 const fn of(way: &Traffic) -> LinkLook {

@@ -7,10 +7,11 @@ use crate::emulator::{Emulator, Report};
 use crate::flow::{EndPlan, FileEnds, Pattern, Prepared, Ready, Running, SocketSettings, Sockets};
 use crate::gateway::{GatewayProcess, StoppedGateway};
 use crate::legs::{Trace, Watch};
+use crate::live::Counting;
 use crate::plan::{FlowPlan, Plan};
 use crate::result::{Manifest, RunResult};
 use crate::stage::Stage;
-use crate::{LabError, emulate, folder, live, traffic};
+use crate::{LabError, emulate, folder, traffic};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_bpf::LinkParams;
 use bentpipe_os::diag::Diag;
@@ -167,7 +168,8 @@ impl Run<'_> {
         emulators
             .values()
             .for_each(|emulator| emulator.begin(begin));
-        let flows = self.flow(flows, traffic, (begin, &emulators), &mut gateways);
+        let counting = Counting::new(self.scenario, &emulators, watch.latest());
+        let flows = self.flow(flows, traffic, (begin, &counting), &mut gateways);
         // Captures are made in the hosts' namespaces, where all programs are ended.
         for gap in captures.map(Captures::stop).unwrap_or_default() {
             tracing::warn!("{gap}");
@@ -402,7 +404,7 @@ impl Run<'_> {
         &self,
         flows: Vec<Ready>,
         traffic: Option<traffic::Ready<'_>>,
-        (begin, emulators): (Instant, &BTreeMap<String, Emulator>),
+        (begin, counting): (Instant, &Counting<'_>),
         gateways: &mut BTreeMap<String, GatewayProcess>,
     ) -> Result<(Vec<crate::flow::FinishedFlow>, Option<Traffic>), LabError> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -417,7 +419,7 @@ impl Run<'_> {
         let crossing = started.transpose()?;
         let show = |now| {
             if let Some(watch) = &self.options.watch {
-                watch(&live::look(self.scenario, now - begin, &running, emulators));
+                watch(&counting.look(now - begin, &running));
             }
         };
         let over = self.over(&running, crossing.as_ref(), (begin, &show), &stop, gateways);

@@ -21,7 +21,7 @@ mod sample;
 mod sums;
 
 pub use json::{Document, SCHEMA};
-pub use live::{FlowLook, LinkLook, LinkName, Look, Outline};
+pub use live::{FlowLook, LegName, LinkLook, LinkName, Look, Outline, TcpLook};
 pub use measure::{MEASURES, Measure, Named, RENAMED, Subject, Unknown, find};
 pub use run::{End, Engine, Flow, Leg, Mean, Proxy, Run, SimplexLink, Traffic};
 pub use sample::{Point, Sample, TcpState};

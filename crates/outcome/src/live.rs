@@ -21,16 +21,20 @@ pub struct Outline {
     pub flows: Vec<String>,
     /// The directions of links that each look has, in its order.
     pub links: Vec<LinkName>,
+    /// The TCPs of gateways that each look has, in its order.
+    pub legs: Vec<LegName>,
 }
 
 impl Outline {
-    /// Of a run of a scenario of that name: its flows by name, its links by name with their ends.
+    /// Of a run of a scenario of that name: its flows by name, its links by name with their ends, and which flow each gateway
+    /// splits.
     pub fn new<'s>(
         engine: Engine,
         (scenario, seed): (&str, u64),
         at_most: Duration,
         flows: impl Iterator<Item = &'s str>,
         links: impl Iterator<Item = (&'s str, &'s [String; 2])>,
+        legs: impl Iterator<Item = (&'s str, &'s str)>,
     ) -> Self {
         let links = links.flat_map(|(link, [a, b])| {
             [(a, b), (b, a)].map(|(from, to)| LinkName {
@@ -46,6 +50,12 @@ impl Outline {
             at_most,
             flows: flows.take(Look::FLOWS).map(str::to_owned).collect(),
             links: links.take(Look::LINKS).collect(),
+            legs: { legs.take(Look::LEGS) }
+                .map(|(flow, gateway)| LegName {
+                    flow: flow.to_owned(),
+                    gateway: gateway.to_owned(),
+                })
+                .collect(),
         }
     }
 }
@@ -61,6 +71,15 @@ pub struct LinkName {
     pub to: String,
 }
 
+/// The TCP by which a gateway that splits a flow sends on to the receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LegName {
+    /// The flow.
+    pub flow: String,
+    /// The gateway.
+    pub gateway: String,
+}
+
 /// A look at all flows and links at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Look {
@@ -71,21 +90,31 @@ pub struct Look {
     pub flows: Vec<FlowLook>,
     /// By direction of a link.
     pub links: Vec<LinkLook>,
+    /// By TCP of a gateway; the last that was seen, once its connection is over.
+    pub legs: Vec<TcpLook>,
 }
 
-/// A flow at one time; what is not known yet, or never is, is `None`.
+/// A flow at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FlowLook {
     /// Payload that the receiver has in order.
     #[serde(rename = "received_bytes", serialize_with = "crate::json::bytes")]
     pub received: Bytes,
-    /// Congestion window of the source, in segments.
+    /// The TCP of its source.
+    #[serde(flatten)]
+    pub source: TcpLook,
+}
+
+/// A TCP that sends, at one time; what is not known yet, or never is, is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TcpLook {
+    /// Congestion window, in segments.
     #[serde(rename = "cwnd_segments")]
     pub cwnd: Option<f64>,
-    /// Smoothed round-trip time of the source.
+    /// Smoothed round-trip time.
     #[serde(rename = "srtt_ms", serialize_with = "crate::json::maybe_ms")]
     pub srtt: Option<Duration>,
-    /// Segments that the source has sent again.
+    /// Segments that it has sent again.
     pub segments_again: Option<u64>,
 }
 
@@ -103,6 +132,8 @@ impl Look {
     pub const FLOWS: usize = 64;
     /// The most directions of links that a look has.
     pub const LINKS: usize = 64;
+    /// The most TCPs of gateways that a look has.
+    pub const LEGS: usize = 64;
     /// The most looks at one run, so that neither a file nor who watches grows without bound.
     pub const MOST: u32 = 6_000;
 
@@ -132,18 +163,21 @@ mod tests {
             at: Duration::from_millis(300),
             flows: vec![FlowLook {
                 received: Bytes(1500),
-                cwnd: Some(10.0),
-                srtt: Some(Duration::from_millis(600)),
-                segments_again: None,
+                source: TcpLook {
+                    cwnd: Some(10.0),
+                    srtt: Some(Duration::from_millis(600)),
+                    segments_again: None,
+                },
             }],
             links: vec![LinkLook {
                 waiting_packets: 3,
                 dropped_packets: 1,
             }],
+            legs: vec![TcpLook::default()],
         };
         assert_eq!(
             serde_json::to_string(&look).unwrap(),
-            r#"{"at_s":0.3,"flows":[{"received_bytes":1500,"cwnd_segments":10.0,"srtt_ms":600.0,"segments_again":null}],"links":[{"waiting_packets":3,"dropped_packets":1}]}"#
+            r#"{"at_s":0.3,"flows":[{"received_bytes":1500,"cwnd_segments":10.0,"srtt_ms":600.0,"segments_again":null}],"links":[{"waiting_packets":3,"dropped_packets":1}],"legs":[{"cwnd_segments":null,"srtt_ms":null,"segments_again":null}]}"#
         );
     }
 }

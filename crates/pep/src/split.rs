@@ -48,6 +48,7 @@ use crate::flow_table::{FlowId, FlowTable};
 use crate::{BuildPacket, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Output, Stream};
 use bentpipe_gateway_config::{self as gateway_config, Action};
+use bentpipe_tcp::Connection;
 use bentpipe_wire::{Ecn, Flags, Segment};
 use config::{Endpoints, Links};
 use core::convert::Infallible;
@@ -123,6 +124,18 @@ impl<P: BuildPacket> Split<P> {
                 sent += legs.sent(towards);
             }
             (sent != LegCounters::default()).then_some(sent)
+        };
+        of((to, from), Side::Ground).or_else(|| of((from, to), Side::Space))
+    }
+
+    /// The TCP by which it sends to `to` what it split of the flow from `from`; `None` where it splits none now.
+    pub fn connection_to(&self, from: P::Endpoint, to: P::Endpoint) -> Option<&Connection> {
+        let of = |key, towards| {
+            let flow = self.flows.get(self.flows.peek(key)?)?;
+            match &flow.phase {
+                Phase::Split(legs) => Some(legs.connection(towards)),
+                Phase::Handshake(_) => None,
+            }
         };
         of((to, from), Side::Ground).or_else(|| of((from, to), Side::Space))
     }

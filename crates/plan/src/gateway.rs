@@ -1,7 +1,7 @@
-//! How a gateway of a scenario splits, with what it leaves to the TCP of its node filled in.
+//! How a gateway of a scenario splits, with what it leaves to the TCP of its node filled in; and which flows pass it.
 
 use bentpipe_gateway_config::Config;
-use bentpipe_scenario::Gateway;
+use bentpipe_scenario::{Gateway, Scenario, Topology};
 
 /// A split, twice: as the keys that configure a real gateway, and as what they say.
 #[derive(Clone, Debug)]
@@ -42,20 +42,54 @@ pub fn split(gateway: &Gateway) -> Option<Split> {
     Some(Split { keys, config })
 }
 
+/// The gateways that split which each of the first `flows` flows passes, in the order of its way: the flow's index, the
+/// gateway's name. A policy of the gateway may let the flow pass unsplit all the same.
+pub fn legs(scenario: &Scenario, flows: usize) -> Vec<(usize, &str)> {
+    let topology = Topology::new(scenario);
+    let splits = |name: &str| {
+        let gateway = scenario.gateways.get(name);
+        gateway.is_some_and(|gateway| gateway.splits().is_some())
+    };
+    let mut legs = Vec::new();
+    for (index, flow) in scenario.flows.iter().take(flows).enumerate() {
+        let path = topology.path(&flow.from, &flow.to);
+        let nodes = path.into_iter().flat_map(|path| path.hops);
+        let nodes = nodes.map(|hop| hop.to).filter(|name| splits(name));
+        legs.extend(nodes.map(|name| (index, name)));
+    }
+    legs
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_scenario::Scenario;
 
     fn read(split: &str) -> Split {
+        super::split(&scenario(split).gateways["hub"]).expect("it splits")
+    }
+
+    fn scenario(split: &str) -> Scenario {
         let text = format!(
             "name = \"split\"\n[hosts.a]\n[hosts.b]\n[gateways.hub]\nlan = \"ground\"\nsat = \"space\"\n\
              congestion_control = \"bbr\"\n{split}\n\
              [links.ground]\nends = [\"a\", \"hub\"]\n[links.space]\nends = [\"hub\", \"b\"]\n\
              [[flows]]\nfrom = \"a\"\nto = \"b\"\nbytes = \"1kB\"\n"
         );
-        let scenario = Scenario::parse("split.toml", &text).unwrap_or_else(|e| panic!("{e}"));
-        super::split(&scenario.gateways["hub"]).expect("it splits")
+        Scenario::parse("split.toml", &text).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn a_flow_has_a_leg_at_each_gateway_that_splits_on_its_way() {
+        let all = |split: &str, flows| {
+            legs(&scenario(split), flows)
+                .into_iter()
+                .map(|(flow, name)| (flow, name.to_owned()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(all("[gateways.hub.split]", 9), [(0, "hub".to_owned())]);
+        assert_eq!(all("[gateways.hub.split]", 0), []);
+        assert_eq!(all("enabled = false\n[gateways.hub.split]", 9), []);
+        assert_eq!(all("", 9), []);
     }
 
     #[test]

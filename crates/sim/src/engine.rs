@@ -87,7 +87,7 @@ impl<O: Observer> Engine<O> {
                 return Ok((horizon, usize::MAX));
             }
             while self.network.observer.next_look() <= now && now < Instant::MAX {
-                self.network.show();
+                self.network.show(&self.peps);
             }
             if self.network.observer.stops() {
                 return Ok(last);

@@ -48,7 +48,7 @@ pub use app_socket::Socket;
 pub use capture::Captures;
 pub use error::SimError;
 pub use live::{Live, outline};
-pub use observer::Observer;
+pub use observer::{Observer, Standing};
 pub use packet::{Content, EndId, Packet};
 pub use sampler::Sampler;
 pub use time_sequence::{Sent, Series};

@@ -1,8 +1,9 @@
 //! Looks at a run while it goes on, each a set time of the scenario after the one before.
 
-use crate::{EndId, Observer};
+use crate::{EndId, Observer, Standing};
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_outcome::{Engine, FlowLook, LinkLook, Look, Outline};
+use bentpipe_outcome::{Engine, FlowLook, Look, Outline, TcpLook};
+use bentpipe_plan as plan;
 use bentpipe_scenario::Scenario;
 use bentpipe_tcp::Connection;
 use core::ops::ControlFlow;
@@ -17,7 +18,17 @@ pub struct Live<F> {
     /// Whether the source is the end that opens the connection, by flow.
     source_opens: Vec<bool>,
     flows: Vec<FlowLook>,
+    legs: Vec<Leg>,
     stopped: bool,
+}
+
+/// The TCP of a gateway by which a flow is sent on.
+#[derive(Debug)]
+struct Leg {
+    gateway: String,
+    source: EndId,
+    sink: EndId,
+    look: TcpLook,
 }
 
 impl<F: FnMut(&Look) -> ControlFlow<()>> Live<F> {
@@ -25,8 +36,22 @@ impl<F: FnMut(&Look) -> ControlFlow<()>> Live<F> {
     pub fn new(scenario: &Scenario, tell: F) -> Self {
         let watched = scenario.flows.iter().take(Look::FLOWS);
         let source_opens: Vec<bool> = watched.map(|flow| flow.opened_by == flow.from).collect();
+        let legs = plan::gateway::legs(scenario, source_opens.len()).into_iter();
+        let legs = legs.take(Look::LEGS).map(|(flow, gateway)| {
+            let [source, sink] = match source_opens[flow] {
+                true => [EndId::opener(flow), EndId::acceptor(flow)],
+                false => [EndId::acceptor(flow), EndId::opener(flow)],
+            };
+            Leg {
+                gateway: gateway.to_owned(),
+                source,
+                sink,
+                look: TcpLook::default(),
+            }
+        });
         Self {
             tell,
+            legs: legs.collect(),
             every: Look::every(scenario.time_limit),
             next: Instant::ZERO,
             flows: vec![FlowLook::default(); source_opens.len()],
@@ -54,29 +79,41 @@ impl<F: FnMut(&Look) -> ControlFlow<()>> Observer for Live<F> {
         if end.opens() != *source_opens {
             return;
         }
-        let gauges = tcp.gauges();
-        let flow = &mut self.flows[end.flow()];
-        flow.cwnd = Some(gauges.cwnd);
-        flow.srtt = gauges.srtt;
-        flow.segments_again = Some(tcp.counters().retransmitted);
+        self.flows[end.flow()].source = of(tcp);
     }
 
     fn next_look(&self) -> Instant {
         self.next
     }
 
-    fn look(&mut self, at: Instant, links: &[LinkLook]) {
+    fn look(&mut self, at: Instant, standing: &Standing<'_>) {
         self.next = at + self.every;
+        for leg in &mut self.legs {
+            if let Some(tcp) = standing.connection_to(&leg.gateway, leg.source, leg.sink) {
+                leg.look = of(tcp);
+            }
+        }
+        let links = &standing.links;
         let look = Look {
             at: at - Instant::ZERO,
             flows: self.flows.clone(),
             links: links[..links.len().min(Look::LINKS)].to_vec(),
+            legs: self.legs.iter().map(|leg| leg.look).collect(),
         };
         self.stopped |= (self.tell)(&look).is_break();
     }
 
     fn stops(&self) -> bool {
         self.stopped
+    }
+}
+
+fn of(tcp: &Connection) -> TcpLook {
+    let gauges = tcp.gauges();
+    TcpLook {
+        cwnd: Some(gauges.cwnd),
+        srtt: gauges.srtt,
+        segments_again: Some(tcp.counters().retransmitted),
     }
 }
 
@@ -88,5 +125,7 @@ pub fn outline(scenario: &Scenario, seed: u64) -> Outline {
         scenario.time_limit,
         scenario.flows.iter().map(|flow| flow.name.as_str()),
         { scenario.links.iter() }.map(|(name, link)| (name.as_str(), &link.ends)),
+        { plan::gateway::legs(scenario, Look::FLOWS).into_iter() }
+            .map(|(flow, gateway)| (scenario.flows[flow].name.as_str(), gateway)),
     )
 }

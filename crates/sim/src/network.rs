@@ -1,9 +1,11 @@
 //! Simplex links and routes, and the event queue.
 
 use crate::codec::Codec;
+use crate::engine::PepNode;
 use crate::event_queue::EventQueue;
 use crate::flow_endpoint::FlowEndpoint;
 use crate::link_counters::LinkCounters;
+use crate::observer::Standing;
 use crate::packet_slab::{Handle, Packets};
 use crate::{Content, EndId, Observer, SimError};
 use bentpipe_base::{Bytes, Instant};
@@ -145,10 +147,10 @@ impl<O: Observer> Network<O> {
         end.due()
     }
 
-    /// Shows the links to the observer when it next looks, as they were when a packet last came or went: to bring them up to
-    /// that time would count transmissions that the run may end before.
+    /// Shows the links and `peps` to the observer when it next looks. Links are as they were when a packet last came or went: to
+    /// bring them up to that time would count transmissions that the run may end before.
     #[cold]
-    pub(crate) fn show(&mut self) {
+    pub(crate) fn show(&mut self, peps: &[PepNode]) {
         let at = self.observer.next_look();
         let looks = self.links.iter().map(|link| {
             let waiting = link.direction.waiting();
@@ -161,8 +163,11 @@ impl<O: Observer> Network<O> {
                     + counters.struck_before_queue,
             }
         });
-        let looks: Vec<LinkLook> = looks.collect();
-        self.observer.look(at, &looks);
+        let standing = Standing {
+            links: looks.collect(),
+            peps,
+        };
+        self.observer.look(at, &standing);
     }
 
     /// `packet` of `len` bytes enters the queue of `link`.

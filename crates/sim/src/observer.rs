@@ -1,8 +1,10 @@
 //! The contract of an observer, which sees every packet and segment of a run.
 
+use crate::engine::PepNode;
 use crate::{EndId, Packet};
 use bentpipe_base::Instant;
 use bentpipe_outcome::LinkLook;
+use bentpipe_pep::AnyPep;
 use bentpipe_tcp::Connection;
 use bentpipe_wire::Segment;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -43,15 +45,33 @@ pub trait Observer {
         Instant::MAX
     }
 
-    /// How the links are at `at`, which is [`Self::next_look`], before anything of that instant happened: each as it was when
-    /// a packet last came or went.
+    /// How links and proxies are at `at`, which is [`Self::next_look`], before anything of that instant happened.
     #[inline]
-    fn look(&mut self, _at: Instant, _links: &[LinkLook]) {}
+    fn look(&mut self, _at: Instant, _standing: &Standing<'_>) {}
 
     /// Whether the run is to end here, with its flows cut off. Asked before each event.
     #[inline]
     fn stops(&self) -> bool {
         false
+    }
+}
+
+/// How links and proxies are while nothing happens.
+pub struct Standing<'e> {
+    /// The links, each as it was when a packet last came or went.
+    pub links: Vec<LinkLook>,
+    pub(crate) peps: &'e [PepNode],
+}
+
+impl Standing<'_> {
+    /// The TCP by which the proxy called `name` sends to the end `to` what it split of the flow from the end `from`; `None`
+    /// where it splits none now.
+    pub fn connection_to(&self, name: &str, from: EndId, to: EndId) -> Option<&Connection> {
+        let pep = self.peps.iter().find(|pep| pep.name == name)?;
+        match &pep.proxy {
+            AnyPep::Split(split) => split.connection_to(from, to),
+            _ => None,
+        }
     }
 }
 
@@ -102,12 +122,12 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
         self.0.next_look().min(self.1.next_look())
     }
 
-    fn look(&mut self, at: Instant, links: &[LinkLook]) {
+    fn look(&mut self, at: Instant, standing: &Standing<'_>) {
         if self.0.next_look() <= at {
-            self.0.look(at, links);
+            self.0.look(at, standing);
         }
         if self.1.next_look() <= at {
-            self.1.look(at, links);
+            self.1.look(at, standing);
         }
     }
 
@@ -154,9 +174,9 @@ impl<O: Observer> Observer for Option<O> {
         self.as_ref().map_or(Instant::MAX, Observer::next_look)
     }
 
-    fn look(&mut self, at: Instant, links: &[LinkLook]) {
+    fn look(&mut self, at: Instant, standing: &Standing<'_>) {
         if let Some(observer) = self {
-            observer.look(at, links);
+            observer.look(at, standing);
         }
     }
 

@@ -111,6 +111,40 @@ fn a_run_that_is_watched_has_the_same_result() {
     }
 }
 
+/// Behind a split the source's window says little; the gateway's own TCP is looked at, too.
+#[test]
+fn a_gateway_that_splits_is_seen_by_its_own_tcp() {
+    let text = include_str!("../../../scenarios/split.toml");
+    let scenario = Scenario::parse("split.toml", text).unwrap();
+    let outline = bentpipe_sim::outline(&scenario, 1);
+    let mut looks: Vec<Look> = Vec::new();
+    let live = Live::new(&scenario, |look: &Look| {
+        looks.push(look.clone());
+        ControlFlow::Continue(())
+    });
+    let (run, _) = observe(&scenario, &seeded(1), live).unwrap();
+    let last = looks.last().unwrap();
+    let split: Vec<_> = run
+        .flows
+        .iter()
+        .flat_map(|flow| flow.gateways.iter().map(|leg| (&flow.name, leg)))
+        .collect();
+    assert!(!split.is_empty());
+    for (flow, counted) in split {
+        let names = outline.legs.iter();
+        let mut names = names.zip(&last.legs);
+        let (_, leg) = names
+            .find(|(name, _)| (&name.flow, &name.gateway) == (flow, &counted.gateway))
+            .unwrap();
+        let again = leg.segments_again.unwrap();
+        assert!(again <= counted.segments_again, "{flow}");
+        assert!(
+            leg.cwnd.unwrap() > 1.0 && leg.srtt.unwrap().as_millis() > 400,
+            "{flow}: {leg:?}"
+        );
+    }
+}
+
 #[test]
 fn a_run_whose_watcher_goes_is_over() {
     let scenario = mixture(4);

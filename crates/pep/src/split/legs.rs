@@ -105,12 +105,17 @@ impl Legs {
 
     /// What was sent towards `side`.
     pub(super) fn sent(&self, side: Side) -> LegCounters {
-        let counters = self.legs[index(side)].connection.counters();
+        let counters = self.connection(side).counters();
         LegCounters {
             sent: Bytes(counters.bytes_sent),
             sent_again: Bytes(counters.bytes_retransmitted),
             segments_again: counters.retransmitted,
         }
+    }
+
+    /// The TCP towards `side`.
+    pub(super) const fn connection(&self, side: Side) -> &Connection {
+        &self.legs[index(side)].connection
     }
 
     /// Whether the leg towards space and its peer speak SCPS-TP.
