@@ -40,6 +40,11 @@ impl Collector {
         Self::new(study, options, || Folder::read(options.out, study))
     }
 
+    /// As [`read`](Self::read), also while a run appends to the folder.
+    pub(crate) fn look(study: &Study, options: &Options<'_>) -> Result<Self, StudyError> {
+        Self::new(study, options, || Folder::look(options.out, study))
+    }
+
     fn new(
         study: &Study,
         options: &Options<'_>,
@@ -166,10 +171,15 @@ impl Collector {
             let path = path.to_owned();
             return Err(StudyError::Unfinished { path, done, total });
         }
-        Ok(Results {
+        Ok(self.so_far())
+    }
+
+    /// What is there, whether or not more is to come.
+    pub(crate) fn so_far(self) -> Results {
+        Results {
+            points: self.progress().done,
             samples: self.samples,
-            points: total,
             resumed: self.resumed,
-        })
+        }
     }
 }

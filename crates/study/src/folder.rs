@@ -37,7 +37,7 @@ pub(crate) struct Folder {
     finished: BTreeMap<Key, u64>,
     /// The lines of points that failed, once there is one.
     failed: Option<File>,
-    /// The folder itself, locked.
+    /// The folder itself, locked unless it is only looked at.
     _lock: File,
 }
 
@@ -107,6 +107,19 @@ impl Folder {
 
     /// The folder of an earlier run of `study`, in which nothing is to be changed.
     pub(crate) fn read(path: &Path, study: &Study) -> Result<Self, StudyError> {
+        Self::unchanged(path, study, locked)
+    }
+
+    /// As [`read`](Self::read), also while a run appends to it: lines are whole or not looked at.
+    pub(crate) fn look(path: &Path, study: &Study) -> Result<Self, StudyError> {
+        Self::unchanged(path, study, |path| File::open(path).map(Some))
+    }
+
+    fn unchanged(
+        path: &Path,
+        study: &Study,
+        hold: impl FnOnce(&Path) -> io::Result<Option<File>>,
+    ) -> Result<Self, StudyError> {
         let unread = |source| StudyError::Read {
             path: path.join(POINTS),
             source,
@@ -114,15 +127,16 @@ impl Folder {
         if !path.join(MANIFEST).is_file() {
             return Err(StudyError::NoResults(path.to_owned()));
         }
-        let Some(lock) = locked(path).map_err(unread)? else {
+        let Some(lock) = hold(path).map_err(unread)? else {
             return Err(StudyError::Busy(path.to_owned()));
         };
+        // One file for both: a run that ends puts another in its place.
         let points = File::open(path.join(POINTS)).map_err(unread)?;
-        let (length, finished) = whole_lines(points).map_err(unread)?;
+        let (length, finished) = points.try_clone().and_then(whole_lines).map_err(unread)?;
         is_ours(path, study, Some(finished.len()))?;
         Ok(Self {
             path: path.to_owned(),
-            points: File::open(path.join(POINTS)).map_err(unread)?,
+            points,
             length,
             finished,
             failed: None,

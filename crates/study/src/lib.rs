@@ -3,7 +3,7 @@
 //!
 //! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run()`] measures each one by a
 //! function it is given (for the simulator: [`simulate`]) and appends a line to the results folder;
-//! what stands there already is not run again; [`merge()`] makes one folder of those of [`Shard`]s, and [`read()`] reads a finished one. In memory it keeps the measures that the study names
+//! what stands there already is not run again; [`merge()`] makes one folder of those of [`Shard`]s, [`read()`] reads a finished one, and [`read_so_far()`] one that fills. In memory it keeps the measures that the study names
 //! ([`Samples`]) and no more. [`cells()`] lays them out as tables, beside the paper's values and those of
 //! a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts a paper's statements to the
 //! test. [`Drawn`] is a figure with all that stands around its lines, for reports and for Python.
@@ -46,7 +46,7 @@ pub use load::{Loaded, Names, load, parse, read_profiles};
 pub use measure::{measures, simulate, simulate_captured};
 pub use merge::merge;
 pub use row::{Measures, Row};
-pub use run::{Options, Progress, Results, read, run};
+pub use run::{Options, Progress, Results, read, read_so_far, run};
 pub use samples::{Samples, single};
 pub use session::Session;
 pub use shard::{ParseShardError, Shard};

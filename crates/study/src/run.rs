@@ -47,7 +47,7 @@ pub struct Progress {
 pub struct Results {
     /// What tables, figures and statements are made of; empty of a shard.
     pub samples: Samples,
-    /// How many points there are.
+    /// How many points there are; of [`read_so_far`], are finished.
     pub points: u64,
     /// How many of them an earlier run had finished.
     pub resumed: u64,
@@ -75,6 +75,16 @@ pub fn run(
 pub fn read(study: &Study, options: &Options<'_>) -> Result<Results, StudyError> {
     let collector = Collector::read(study, options)?;
     visit(study, options, None, collector)?.results(options.out)
+}
+
+/// As [`read`], of the points that are finished so far, also while another process runs the study in that folder: the others
+/// have no samples.
+///
+/// # Errors
+/// There are none, or those of another study or version.
+pub fn read_so_far(study: &Study, options: &Options<'_>) -> Result<Results, StudyError> {
+    let collector = Collector::look(study, options)?;
+    Ok(visit(study, options, None, collector)?.so_far())
 }
 
 /// How a point is measured.

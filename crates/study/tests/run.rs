@@ -308,6 +308,34 @@ fn results_that_are_read_stay_as_they_are() {
     assert_eq!(content(), before);
 }
 
+/// Whoever follows a study reads the points that are there while it goes on, and disturbs nothing.
+#[test]
+fn a_study_that_runs_is_read_as_far_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, alone) = (dir.path().join("out"), dir.path().join("alone"));
+    let ran = whole(&alone, 2);
+    let never = AtomicBool::new(false);
+    let study = study(TEXT);
+    let so_far = || bentpipe_study::read_so_far(&study, &options(&out, &never, 1));
+    assert!(so_far().is_err(), "there is none yet");
+    let progress = |progress: Progress| {
+        let found = so_far().unwrap();
+        assert_eq!(found.points, progress.done);
+        assert_eq!(found.samples == ran.samples, found.points == ran.points);
+    };
+    let followed = Options {
+        progress: &progress,
+        ..options(&out, &never, 1)
+    };
+    run(&study, &followed, &closed).unwrap();
+    assert_eq!(points(&out), points(&alone));
+    // A line that is being written does not count.
+    let mut torn = points(&out);
+    torn.truncate(torn.len() - 9);
+    fs::write(out.join("points.jsonl"), torn).unwrap();
+    assert_eq!(so_far().unwrap().points, ran.points - 1);
+}
+
 #[test]
 fn what_is_not_of_a_study_is_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -24,6 +24,7 @@ use progress::Bar;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -53,6 +54,14 @@ Examples:
 The folder ends with the same bytes as that of a run of all points. Give the --seeds, --quick and
 --engine that the shards had. Shards that are not there, or not finished, are named.")]
     Merge(Merge),
+    /// Print the tables of those points of the study at PATH that are finished, and write its report
+    #[command(after_help = "\
+Examples:
+  bentpipe study report papers/sing-soh-2005
+  bentpipe study report papers/sing-soh-2005 --quick --report so-far
+
+Nothing is run, and the study may run meanwhile: each cell is of the points that there are.")]
+    Report(Report),
 }
 
 /// Which points of which study, and where their results are kept.
@@ -125,6 +134,15 @@ pub(crate) struct Merge {
     output: Output,
 }
 
+/// Options of `study report`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Report {
+    #[command(flatten)]
+    sweep: Sweep,
+    #[command(flatten)]
+    output: Output,
+}
+
 fn engine(name: &str) -> Result<Engine, String> {
     let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
     found.ok_or_else(|| "simulator or lab".to_owned())
@@ -163,7 +181,25 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             let results = merged(&loaded, args, &out)?;
             finished(&loaded, &results, &out, &args.output, began)
         }
+        Command::Report(args) => {
+            let loaded = chosen(&args.sweep)?;
+            let out = folder(&loaded, &args.sweep);
+            let results = so_far(&loaded, &args.sweep, &out)?;
+            finished(&loaded, &results, &out, &args.output, began)
+        }
     }
+}
+
+fn so_far(loaded: &Loaded, args: &Sweep, out: &Path) -> Result<Results, Failure> {
+    let options = Options {
+        out,
+        shard: None,
+        threads: args.threads.map_or_else(processors, NonZeroUsize::get),
+        fresh: false,
+        cancel: &AtomicBool::new(false),
+        progress: &|_| {},
+    };
+    bentpipe_study::read_so_far(&loaded.study, &options).map_err(blame)
 }
 
 /// Prints and writes what is made of all points, whose results are in `out`.
