@@ -1,4 +1,4 @@
-//! Puts uPlot, fetched by npm, where the report can include it, and the pages' shared module as a plain script.
+//! Puts uPlot, fetched by npm, where the report can include it, and the pages' shared modules as plain scripts.
 #![allow(
     clippy::print_stdout,
     reason = "what is printed are instructions to cargo"
@@ -35,10 +35,16 @@ fn main() {
         write(to, read(from));
     }
     // A report is one file, whose scripts are not modules and cannot import one.
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/page.js");
-    println!("cargo::rerun-if-changed={}", module.display());
-    let module = fs::read_to_string(module).expect("web/page.js is part of the source");
-    write("page.js", module.replace("\nexport ", "\n"));
+    for name in ["page.js", "sheet.js"] {
+        let module = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../web")
+            .join(name);
+        println!("cargo::rerun-if-changed={}", module.display());
+        let module = fs::read_to_string(module).expect("the modules are part of the source");
+        let lines = { module.lines() }.filter(|line| !line.starts_with("import "));
+        let plain = lines.map(|line| line.strip_prefix("export ").unwrap_or(line));
+        write(name, plain.collect::<Vec<_>>().join("\n") + "\n");
+    }
     // The MIT licence travels with every copy, and a report is a copy.
     write(
         "uPlot.licence.js",

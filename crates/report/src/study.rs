@@ -9,7 +9,10 @@ use serde::Serialize;
 const PAGE: &str = include_str!("../../../web/study.html");
 const SCRIPTS: [Part; 2] = [
     ("{{study.js}}", include_str!("../../../web/study.js")),
-    ("{{figures.js}}", include_str!("../../../web/figures.js")),
+    (
+        "{{sheet.js}}",
+        include_str!(concat!(env!("OUT_DIR"), "/sheet.js")),
+    ),
 ];
 
 /// What the report shows.
