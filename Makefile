@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo advisor advisor-check web-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri wheel python-test bench-python deb deb-check fuzz clean
+.PHONY: help setup demo advisor advisor-check web-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet bench-web programs soak miri wheel python-test bench-python deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -47,6 +47,11 @@ bench-saratoga: ## files by Saratoga, iperf3 over UDP and TCP in turn; writes be
 	@scripts/setup test
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/as-root target/release/bentpipe bench saratoga --json bench/saratoga.json $(ARGS)
+
+bench-web: ## what 20 browsers cost that watch a lab run: the server's processor time, and lateness with and without them; ARGS="--rounds 5"
+	@scripts/setup test
+	@scripts/cargo build --release --bin bentpipe
+	@scripts/as-root node web/web-bench.mjs target/release/bentpipe $(ARGS)
 
 bench-packet: ## our TCP over TUN, smoltcp's and the kernel's in turn, Snoop, the host half; writes bench/packet.json
 	@scripts/setup test

@@ -2,7 +2,7 @@
 import { known, make } from "./page.js";
 import { ask, attempt, save, say } from "./ask.js";
 import { Course, Lines } from "./lines.js";
-import { cell } from "./watch.js";
+import { captures, cell } from "./watch.js";
 
 const OVER = ["done", "failed", "stopped", "interrupted"];
 
@@ -48,7 +48,7 @@ class View {
     this.lead.textContent = open.length ? `${open.length} of ${this.runs.length} runs are not over yet.` : `${this.runs.length === 1 ? "One run" : `${this.runs.length} runs`}; differences are from the first.`;
     this.tables.replaceChildren(this.table());
     this.below.replaceChildren(make("h2", {}, "The same runs by hand"), ...this.runs.map((run) => make("div", {}, make("a", { href: `#watch/${run.id}` }, run.label),
-      make("pre", { tabindex: "0", "aria-label": `Command of ${run.label}` }, `${run.command}    # in ${run.id}/`))));
+      make("pre", { tabindex: "0", "aria-label": `Command of ${run.label}` }, `${run.command}    # in ${run.id}/`), captures(run))));
     if (open.length) {
       this.timer = setTimeout(() => attempt(() => this.renew()), 1000);
       return;
@@ -103,12 +103,17 @@ class View {
       return course.looks.map((_, k) => all.reduce((total, values) => total + values[k], 0));
     };
     const longest = (course) => course.looks.map((look) => Math.max(0, ...look.links.map((link) => link.waiting_packets)));
-    const again = (course) => course.grew(course.flow(0, "segments_again"));
+    // Behind a split it is the gateway's TCP that crosses the satellite link.
+    const crossing = (course, key) => {
+      const leg = (course.outline.legs ?? []).findLastIndex(({ flow }) => flow === course.outline.flows[0]);
+      return leg < 0 ? course.flow(0, key) : course.leg(leg, key);
+    };
+    const again = (course) => course.grew(crossing(course, "segments_again"));
     const has = (course) => course.outline?.flows.length > 0;
     for (const [title, unit, values, marks] of [
       ["Throughput", "Mbit/s, all flows, mean of a second", sum, again],
-      ["Window", "segments, of the first flow's source", (course) => (has(course) ? course.flow(0, "cwnd_segments") : []), again],
-      ["Round-trip time", "ms, smoothed, of the first flow's source", (course) => (has(course) ? course.flow(0, "srtt_ms") : [])],
+      ["Window", "segments, of the first flow: of its last gateway that splits, or else its source", (course) => (has(course) ? crossing(course, "cwnd_segments") : []), again],
+      ["Round-trip time", "ms, smoothed, of the same", (course) => (has(course) ? crossing(course, "srtt_ms") : [])],
       ["Queue", "packets, of the longest queue", longest],
     ]) {
       const panel = new Lines(title, unit, labels);

@@ -2,8 +2,18 @@
 import { known, make } from "./page.js";
 import { ask, attempt, once, say } from "./ask.js";
 
+/** What becomes of new connections, by `admission` of the status (docs/operating.md). */
+const HEALTH = {
+  serving: "Well: new connections are split.",
+  suspended: "At a limit: new connections pass unsplit.",
+  bypassed: "Bypassed, as somebody wanted: new connections pass unsplit.",
+  draining: "It ends: new connections pass unsplit, those that stand go on.",
+  impaired: "Impaired: something that splitting needs is missing. New connections pass unsplit, those that stand may hang. Its log has the reason.",
+};
+
 export async function show(target) {
   target.append(make("h1", {}, "Gateway"));
+  const health = make("p", { class: "lead", role: "status" });
   const view = make("div");
   const actions = make("div", { class: "actions", hidden: "" });
   for (const [order, label] of [["bypass-on", "Bypass: split no new connections"], ["bypass-off", "Split again"], ["reload", "Reload its configuration"]]) {
@@ -14,18 +24,33 @@ export async function show(target) {
     }));
     actions.append(button);
   }
-  target.append(actions, view);
+  target.append(health, actions, view);
   let timer;
   const look = async () => {
     const status = document.hidden ? undefined : await attempt(() => ask("/api/gateway"));
     if (status) {
       actions.hidden = known(status.absent);
-      view.replaceChildren(...(known(status.absent) ? [make("p", { class: "lead" }, status.absent)] : tables(status)));
+      const words = status.absent ?? HEALTH[status.admission] ?? status.admission;
+      if (health.textContent !== words) health.textContent = words;
+      health.className = ["suspended", "impaired"].includes(status.admission) ? "lead bad" : "lead";
+      renew(view, known(status.absent) ? [] : tables(status));
     }
     timer = setTimeout(look, known(status?.absent) ? 5000 : 1000);
   };
   await look();
   return { end: () => clearTimeout(timer) };
+}
+
+/** Puts `parts` in the place of what `view` had; what was scrolled stays so, and what had the focus keeps it. */
+function renew(view, parts) {
+  const regions = () => [...view.querySelectorAll(".scroll")];
+  const before = new Map(regions().map((it) => [it.ariaLabel, it.scrollLeft]));
+  const focused = view.contains(document.activeElement) ? document.activeElement.ariaLabel : null;
+  view.replaceChildren(...parts.flat(Infinity));
+  for (const region of regions()) {
+    region.scrollLeft = before.get(region.ariaLabel) ?? 0;
+    if (region.ariaLabel === focused) region.focus({ preventScroll: true });
+  }
 }
 
 /** All that the status says: plain values in one list, each object in one of its own, each list in a table. What is 0 is counted only. */
@@ -34,7 +59,7 @@ function tables(status) {
   const entries = Object.entries(status);
   return [
     values(entries.filter(isPlain)),
-    ...entries.filter((entry) => !isPlain(entry)).flatMap(([key, value]) => [make("h2", {}, words(key)), Array.isArray(value) ? rows(value) : values(flat(value))]),
+    ...entries.filter((entry) => !isPlain(entry)).flatMap(([key, value]) => [make("h2", {}, words(key)), Array.isArray(value) ? rows(words(key), value) : values(flat(value))]),
   ];
 }
 
@@ -55,14 +80,15 @@ function flat(value, before = "") {
   return Object.entries(value).flatMap(([key, it]) => (it !== null && typeof it === "object" && !Array.isArray(it) ? flat(it, `${before}${key} `) : [[`${before}${key}`, Array.isArray(it) ? it.map((one) => (typeof one === "object" ? JSON.stringify(one) : one)).join(", ") : it]]));
 }
 
-function rows(list) {
+/** The table of a list that is called `name`. */
+function rows(name, list) {
   const idle = (one) => typeof one === "object" && Object.values(one).every((value) => isNothing(value) || typeof value === "string");
   const all = list.length;
   list = list.filter((one) => !idle(one));
   if (!list.length) return make("p", { class: "note" }, all ? `All ${all} are 0.` : "None.");
   if (typeof list[0] !== "object") return make("p", {}, list.join(", "));
   const keys = [...new Set(list.flatMap((one) => flat(one).map(([key]) => key)))];
-  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rows" }, make("table", {}, make("thead", {}, make("tr", {}, keys.map((key) => make("th", { scope: "col" }, key.replaceAll("_", " "))))),
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, make("table", {}, make("thead", {}, make("tr", {}, keys.map((key) => make("th", { scope: "col" }, key.replaceAll("_", " "))))),
     make("tbody", {}, list.slice(0, 200).map((one) => {
       const values = new Map(flat(one));
       return make("tr", {}, keys.map((key) => make("td", {}, `${values.get(key) ?? ""}`)));

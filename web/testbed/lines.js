@@ -171,6 +171,11 @@ export class Course {
     return this.looks.map((look) => look.flows[i][key]);
   }
 
+  /** The TCP of a gateway, by which it sends a flow on. */
+  leg(i, key) {
+    return this.looks.map((look) => look.legs[i][key]);
+  }
+
   link(i, key) {
     return this.looks.map((look) => look.links[i][key]);
   }

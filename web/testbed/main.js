@@ -21,7 +21,7 @@ async function open() {
   const page = PAGES[name] ?? run;
   const own = ++turn;
   // What a page tells of itself, for tests and tools, is gone with it.
-  for (const key of ["shown", "checked", "asked", "looks", "state", "over", "compared"]) delete document.documentElement.dataset[key];
+  for (const key of ["shown", "checked", "asked", "looks", "state", "over", "compared", "points"]) delete document.documentElement.dataset[key];
   end();
   end = () => {};
   redraw = () => {};

@@ -106,7 +106,7 @@ class Editor {
 
   told(problems) {
     this.text.setAttribute("aria-invalid", `${problems.some((it) => it.line)}`);
-    for (const input of this.form.querySelectorAll("input")) {
+    for (const input of this.form.querySelectorAll("[data-key]")) {
       input.setAttribute("aria-invalid", `${problems.some((it) => it.key && it.key === input.dataset.key)}`);
     }
     this.problems.replaceChildren(...problems.map(({ line, column, key, words }) => {
@@ -125,12 +125,12 @@ class Editor {
   }
 
   fill(form, fresh) {
-    const shape = JSON.stringify([form.links.map(({ name }) => name), form.flows.map(({ name }) => name), form.gateways.map(({ name }) => name), form.peps.map(({ name }) => name)]);
+    const shape = JSON.stringify([form.links.map(({ name }) => name), form.flows.map(({ name }) => name), form.gateways.map(({ name }) => name), form.peps.map(({ name }) => name), form.amounts.map(({ key }) => key)]);
     this.current = form;
     // What is being typed into stays; values alone are renewed.
     if (!fresh && shape === this.shape) {
-      for (const input of this.form.querySelectorAll("input")) {
-        if (input !== document.activeElement) input.value = this.value(form, input.dataset.key) ?? input.value;
+      for (const input of this.form.querySelectorAll("[data-key]")) {
+        if (input !== document.activeElement) input.value = this.value(form, input.dataset.key, input.dataset.part) ?? input.value;
       }
       return;
     }
@@ -139,20 +139,23 @@ class Editor {
       const input = make("input", { type: "text", "data-key": key, "aria-label": label });
       input.value = this.value(form, key) ?? "";
       input.addEventListener("change", () => {
-        this.settings.set(key, key === "seed" ? input.value : JSON.stringify(input.value));
+        this.settings.set(key, /^seed$|\.segments$/.test(key) ? input.value : JSON.stringify(input.value));
         this.check();
       });
       return input;
     };
+    const table = (label, heads, rows) => make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, make("table", { class: "grid" },
+      make("thead", {}, make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, rows.map(([head, ...cells]) => make("tr", {}, make("th", { scope: "row" }, head), cells.map((cell) => make("td", {}, cell)))))));
     const directions = form.links.flatMap(({ name, directions }) => directions.map((direction) => ({ name, ...direction })));
     this.form.replaceChildren(
       make("label", { class: "field" }, "Time limit ", field("time_limit", "Time limit")),
       make("label", { class: "field" }, "Seed ", field("seed", "Seed")),
-      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Links" }, make("table", { class: "grid" },
-        make("thead", {}, make("tr", {}, ["Link", "Rate", "Delay", "Loss"].map((head) => make("th", { scope: "col" }, head)))),
-        make("tbody", {}, directions.map(({ name, from, to, key }) => make("tr", {}, make("th", { scope: "row" }, `${name}, ${from} → ${to}`),
-          [["rate", "rate"], ["delay", "delay"], ["packet_error_rate", "loss"]].map(([end, label]) => make("td", {}, field(`${key}.${end}`, `${name}, ${from} to ${to}: ${label}`)))))))),
-      make("p", { class: "note" }, "What is written here is set over the text beside it. Units as there: 10Mbit/s, 300ms, 1%."));
+      table("Links", ["Link", "Rate", "Delay", "Loss"], directions.map(({ name, from, to, key }) => [`${name}, ${from} → ${to}`,
+        ...[["rate", "rate"], ["delay", "delay"], ["packet_error_rate", "loss"]].map(([end, label]) => field(`${key}.${end}`, `${name}, ${from} to ${to}: ${label}`))])),
+      table("Queues", ["Queue", "Kind", "Size", "More keys"], directions.map((direction) => [`${direction.name}, ${direction.from} → ${direction.to}`, ...this.queue(direction)])),
+      form.amounts.length ? table("Amounts", ["Flow, by", "Amount"], form.amounts.map(({ key, label }) => [label, field(key, `amount of ${label}`)])) : "",
+      make("p", { class: "note" }, "What is written here is set over the text beside it. Units as there: 10Mbit/s, 300ms, 1%, 750kB, 500 packets."));
     this.controls.replaceChildren(tick("control-", "as written", form.flows.map((flow) => flow.variant ?? flow.control).filter((it, i, all) => it && all.indexOf(it) === i).join(", "), true),
       ...this.about.controls.map(({ name, about }) => tick(`control-${name}`, name, about)));
     const switches = [...form.gateways.map((it) => ({ ...it, key: `gateways.${it.name}` })), ...form.peps.map((it) => ({ ...it, key: `peps.${it.name}` }))];
@@ -163,10 +166,36 @@ class Editor {
       ...(switches.length > 1 ? switches.map(({ name, about }) => tick(`pep-${name}`, `${name} alone`, about)) : []));
   }
 
-  value(form, key) {
+  /** The fields of a queue: whichever of them changes, the whole queue is set. */
+  queue({ name, from, to, key, queue }) {
+    const place = `${name}, ${from} to ${to}`;
+    const said = { "data-key": `${key}.queue` };
+    const kind = make("select", { ...said, "data-part": "kind", "aria-label": `${place}: kind of queue` }, this.about.queues.map(({ name, about }) => make("option", { value: name, title: about }, name)));
+    const size = make("input", { type: "text", ...said, "data-part": "size", "aria-label": `${place}: size of the queue` });
+    const keys = make("input", { type: "text", ...said, "data-part": "keys", "aria-label": `${place}: more keys of the queue` });
+    [kind.value, size.value, keys.value] = [queue.kind, queue.size, queue.keys];
+    const set = () => {
+      const packets = size.value.match(/^\s*(\d+)\s*packets?\s*$/);
+      const limit = packets ? `packets = ${packets[1]}` : `bytes = ${JSON.stringify(size.value)}`;
+      this.settings.set(`${key}.queue`, `{ kind = ${JSON.stringify(kind.value)}, ${limit}${keys.value.trim() ? `, ${keys.value}` : ""} }`);
+      this.check();
+    };
+    kind.addEventListener("change", () => {
+      keys.value = this.about.queues.find((it) => it.name === kind.value).keys;
+      set();
+    });
+    size.addEventListener("change", set);
+    keys.addEventListener("change", set);
+    return [kind, size, keys];
+  }
+
+  value(form, key, part) {
     if (key === "time_limit" || key === "seed") return `${form[key]}`;
+    const amount = form.amounts.find((it) => it.key === key);
+    if (amount) return this.settings.has(key) ? this.settings.get(key).replace(/^"|"$/g, "") : amount.value;
     const direction = form.links.flatMap((link) => link.directions).find((it) => key.startsWith(`${it.key}.`) && !key.slice(it.key.length + 1).includes("."));
-    return direction?.[key.slice(direction.key.length + 1)];
+    const value = direction?.[key.slice(direction.key.length + 1)];
+    return part ? value?.[part] : value;
   }
 
   ticked(box, prefix) {
@@ -186,7 +215,7 @@ class Editor {
     for (const control of this.ticked(this.controls, "control-")) {
       for (const pep of this.ticked(this.peps, "pep-").length ? this.ticked(this.peps, "pep-") : [""]) {
         const settings = [...base];
-        if (control) settings.push(...form.flows.map((flow) => [`flows.${flow.name}.congestion_control`, JSON.stringify(control)]));
+        if (control) settings.push(["flows.*.congestion_control", JSON.stringify(control)]);
         if (pep) settings.push(...this.switches.map(({ key, name }) => [`${key}.enabled`, `${name === pep}`]));
         const words = [form.name, control, pep && (pep === "none" ? "no PEP" : `${pep} alone`)];
         variants.push({ label: words.filter(Boolean).join(", "), text: this.text.value, settings });

@@ -120,20 +120,31 @@ class View {
     document.documentElement.dataset.looks = `${looks.length}`;
   }
 
-  lay({ flows, links }) {
+  lay({ flows, links, legs = [] }) {
     const names = links.map(({ link, from, to }) => `${link}, ${from} → ${to}`);
+    // Behind the flows stand the TCPs of gateways that split them; a flow's lines are shown and hidden together.
+    const tcps = [...flows, ...legs.map(({ flow, gateway }) => `${flow}, at ${gateway}`)];
+    const owner = (i) => (i < flows.length ? i : flows.indexOf(legs[i - flows.length].flow));
+    const tcp = (i, key) => (i < flows.length ? this.course.flow(i, key) : this.course.leg(i - flows.length, key));
     const of = (title, unit, lines, values, marks) => {
       const panel = new Lines(title, unit, lines);
       panel.onSave = () => save(`${this.run.id}-${title.toLowerCase().replaceAll(" ", "-")}.svg`, "image/svg+xml", panel.svg());
       this.charts.append(panel.panel);
-      this.panels.push({ panel, flows: lines === flows, fill: (x) => ({ x, y: lines.map((_, i) => values(i)), marks: lines.map((_, i) => marks?.(i) ?? []) }) });
+      this.panels.push({ panel, lines, fill: (x) => ({ x, y: lines.map((_, i) => values(i)), marks: lines.map((_, i) => marks?.(i) ?? []) }) });
     };
-    const again = (i) => this.course.grew(this.course.flow(i, "segments_again"));
-    of("Throughput", "Mbit/s, mean of a second; strokes: segments sent again", flows, (i) => this.course.throughput(i), again);
-    of("Window", "segments, of the source; strokes: segments sent again", flows, (i) => this.course.flow(i, "cwnd_segments"), again);
-    of("Round-trip time", "ms, smoothed, of the source", flows, (i) => this.course.flow(i, "srtt_ms"));
+    const again = (i) => this.course.grew(tcp(i, "segments_again"));
+    const own = (flow) => tcps.map((_, i) => i).filter((i) => owner(i) === flow);
+    const who = legs.length ? "source and gateway" : "source";
+    of("Throughput", "Mbit/s, mean of a second; strokes: segments sent again", flows, (i) => this.course.throughput(i), (i) => own(i).flatMap(again));
+    of("Window", `segments, of the ${who}; strokes: segments sent again`, tcps, (i) => tcp(i, "cwnd_segments"), again);
+    of("Round-trip time", `ms, smoothed, of the ${who}`, tcps, (i) => tcp(i, "srtt_ms"));
     of("Queue", "packets that wait; strokes: packets dropped or lost", names, (i) => this.course.link(i, "waiting_packets"), (i) => this.course.grew(this.course.link(i, "dropped_packets")));
-    this.legend.append(...flows.map((name, i) => toggle([make("span", { class: `swatch s${i % 8}` }), name], (hide) => this.panels.filter((it) => it.flows).forEach(({ panel }) => panel.hide(i, hide)))));
+    this.legend.append(...flows.map((name, i) => toggle([make("span", { class: `swatch s${i % 8}` }), name], (hide) => {
+      for (const { panel, lines } of this.panels) {
+        if (lines === flows) panel.hide(i, hide);
+        else if (lines === tcps) own(i).forEach((line) => panel.hide(line, hide));
+      }
+    })));
   }
 }
 
@@ -142,14 +153,8 @@ function ended(run) {
   const parts = [];
   if (run.why) parts.push(make("div", { class: "alert" }, make("strong", {}, "It has no result. "), run.why));
   if (run.result?.flows) parts.push(make("h2", {}, "Flows"), flows(run.result.flows));
-  const captures = run.files.filter(([name]) => name.startsWith("captures/") && name.endsWith(".pcapng"));
-  if (captures.length) {
-    parts.push(make("h2", {}, "Captures"), make("ul", { class: "files" }, captures.map(([name, size]) => {
-      const end = encodeURIComponent(name.slice(9));
-      return make("li", {}, make("a", { class: "button", href: `/api/runs/${run.id}/trace/${end}`, target: "_blank", rel: "noopener" }, `${name.slice(9)}: time and sequence`), " ",
-        make("a", { class: "button", href: `/api/runs/${run.id}/captures/${end}`, download: "" }, `pcapng, ${bytes(size)}`));
-    })));
-  }
+  const captured = captures(run);
+  if (captured.length) parts.push(make("h2", {}, "Captures"), ...captured);
   parts.push(make("h2", {}, "Files"), make("ul", { class: "files" }, run.files.filter(([name]) => !name.includes("/")).map(([name, size]) =>
     make("li", {}, make("a", { class: "button", href: `/api/runs/${run.id}/files/${encodeURIComponent(name)}`, download: "" }, `${name}, ${bytes(size)}`)))));
   parts.push(make("h2", {}, "The same run by hand"), make("pre", { tabindex: "0", "aria-label": "Command" }, run.command));
@@ -162,6 +167,17 @@ function ended(run) {
     parts.push(make("div", { class: "actions" }, again, make("a", { class: "button", href: `#compare/${run.id}` }, "Compare")));
   }
   return parts;
+}
+
+/** The captures of a run, as time and sequence, and as files. */
+export function captures(run) {
+  const files = run.files.filter(([name]) => name.startsWith("captures/") && name.endsWith(".pcapng"));
+  if (!files.length) return [];
+  return [make("ul", { class: "files" }, files.map(([name, size]) => {
+    const end = encodeURIComponent(name.slice(9));
+    return make("li", {}, make("a", { class: "button", href: `/api/runs/${run.id}/trace/${end}`, target: "_blank", rel: "noopener" }, `${name.slice(9)}: time and sequence`), " ",
+      make("a", { class: "button", href: `/api/runs/${run.id}/captures/${end}`, download: "" }, `pcapng, ${bytes(size)}`));
+  }))];
 }
 
 const COLUMNS = [["outcome", "outcome"], ["congestion_control", "control"], ["goodput_mbps", "goodput, Mbit/s"], ["completion_s", "completion, s"], ["connect_s", "connect, s"], ["segments_again", "sent again, segments"], ["timeouts", "timeouts"], ["mean_queueing_ms", "queueing, ms"]];

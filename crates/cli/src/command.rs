@@ -8,7 +8,6 @@ mod figures;
 pub(crate) mod gateway;
 pub(crate) mod lab;
 pub(crate) mod list;
-mod live;
 pub(crate) mod manual;
 pub(crate) mod saratoga;
 pub(crate) mod sim;

@@ -4,6 +4,7 @@
 #[path = "support/web.rs"]
 mod server;
 
+use bentpipe_os::owner::Owner;
 use serde_json::{Value, json};
 use server::{BENTPIPE, GEO, Web, endless};
 use std::fs;
@@ -159,12 +160,69 @@ fn a_killed_server_loses_nothing_that_was_finished_or_waited() {
     assert_eq!(web.until(&again, &["stopped"])["state"], "stopped");
 }
 
+/// Nothing that a killed lab run made in the kernel outlives the next start of the server.
+#[test]
+fn what_a_killed_lab_run_left_is_swept_at_the_next_start() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut web = Web::start(&[]);
+    let id = web.run(GEO, true);
+    let looks = web.results.path().join(&id).join("live.jsonl");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::read_to_string(&looks).map_or(0, |text| text.lines().count()) < 3 {
+        assert!(Instant::now() < deadline, "the run does not begin");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let pid = running_in(looks.parent().unwrap()).unwrap();
+    web.child.kill().unwrap();
+    web.child.wait().unwrap();
+    let run = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    rustix::process::kill_process(run, rustix::process::Signal::KILL).unwrap();
+    let left = || {
+        let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let owners = names.filter_map(|name| Some(Owner::parse(&name)?.0.pid));
+        owners.filter(|owner| *owner == pid).count()
+    };
+    assert!(left() > 0, "it had namespaces");
+    let results = std::mem::replace(&mut web.results, tempfile::tempdir().unwrap());
+    let web = Web::start_in(results, &[]);
+    assert_eq!(left(), 0);
+    assert_eq!(web.until(&id, &["interrupted"])["state"], "interrupted");
+}
+
 /// Whether any process of this binary has its folder where `file` is.
 fn is_open(file: &Path) -> bool {
-    let folder = file.parent().unwrap();
+    running_in(file.parent().unwrap()).is_some()
+}
+
+/// A process whose folder this is.
+fn running_in(folder: &Path) -> Option<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
-    all.filter_map(|entry| fs::read_link(entry.path().join("cwd")).ok())
-        .any(|cwd| cwd == folder)
+    let mut own =
+        all.filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder));
+    own.find_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The advisor's page is served where it lies beside the program, as packages have it, or where it is named.
+#[test]
+fn the_advisor_is_found_beside_the_program() {
+    let prefix = tempfile::tempdir().unwrap();
+    let at = |name: &str| prefix.path().join(name);
+    fs::create_dir_all(at("bin")).unwrap();
+    fs::create_dir_all(at("share/bentpipe/advisor")).unwrap();
+    fs::hard_link(BENTPIPE, at("bin/bentpipe"))
+        .or_else(|_| fs::copy(BENTPIPE, at("bin/bentpipe")).map(|_| ()))
+        .unwrap();
+    let advisor = |web: &Web| web.get("/api/about").json()["advisor"] == json!(true);
+    let program = at("bin/bentpipe");
+    assert!(!advisor(&Web::start_program(&program, &[])));
+    fs::write(at("share/bentpipe/advisor/index.html"), "<p>advisor").unwrap();
+    let web = Web::start_program(&program, &[]);
+    assert!(advisor(&web));
+    assert!(web.get("/advisor/").body.contains("<p>advisor"));
+    assert_eq!(web.get("/advisor").status, 303);
 }
 
 #[test]

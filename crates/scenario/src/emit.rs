@@ -243,12 +243,18 @@ fn limit(limit: QueueLimit) -> String {
 
 fn queue(queue: &Queue) -> String {
     let limit = queue.limit();
-    let in_bytes = matches!(limit, QueueLimit::Bytes(_));
     let mut text = format!("kind = \"{}\", {}", queue.spec().name, self::limit(limit));
-    for (key, said) in queue.values().iter() {
-        text += &format!(", {key} = {}", value(said, in_bytes));
+    let keys = keys_to_toml(queue.values(), matches!(limit, QueueLimit::Bytes(_)));
+    if !keys.is_empty() {
+        text += &format!(", {keys}");
     }
     text
+}
+
+/// The keys of a queue beside its kind and size, as an inline table has them; `in_bytes`: its size is in bytes.
+pub fn keys_to_toml(values: &Values, in_bytes: bool) -> String {
+    let keys = { values.iter() }.map(|(key, said)| format!("{key} = {}", value(said, in_bytes)));
+    keys.collect::<Vec<_>>().join(", ")
 }
 
 /// What stands under the key of `spec`; also that there is no such channel, or a reverse direction would take the forward

@@ -37,6 +37,7 @@ mod set;
 pub mod study;
 mod topology;
 
+pub use emit::keys_to_toml;
 pub use model::{
     AckFilter, Amount, BufferRange, Change, Channel, Channels, Direction, EcnMode, Endpoint, Flow,
     FlowKind, Gateway, Host, Ip, Link, Pep, PepKind, Preset, Queue, QueueLimit, Router, SARATOGA,

@@ -6,7 +6,8 @@ mod runs;
 use crate::answer::{Answer, Refusal, json, secured};
 use crate::form::{self, LONGEST};
 use crate::server::Server;
-use crate::{assets, library, orders, studies};
+use crate::store::open_regular;
+use crate::{assets, child, library, orders, studies};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
@@ -18,11 +19,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The most that a request may bring: a scenario, and settings for many runs of it.
 const LARGEST: usize = 2 * LONGEST;
 /// How long an answer may take to begin, what is asked read in full.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a report of a study's finished points is told again.
+const SO_FAR: Duration = Duration::from_secs(2);
 
 type Shared = Arc<Server>;
 
@@ -51,6 +56,7 @@ pub(crate) fn router(server: Shared) -> Router {
         .route("/api/runs/{id}/trace/{name}", get(runs::trace))
         .route("/api/studies", get(list_studies).post(run_study))
         .route("/api/report/{kind}/{*path}", get(report))
+        .route("/api/so-far/{kind}/{*path}", get(so_far))
         .route("/api/gateway", get(gateway))
         .route("/api/gateway/{order}", post(order))
         .fallback(|| async { Refusal::missing("there is no such page") })
@@ -119,6 +125,7 @@ struct About {
     longest_min: u64,
     /// Controls to tick, of the simulator and of the lab alike.
     controls: Vec<form::Control>,
+    queues: Vec<form::QueueKind>,
 }
 
 async fn about(State(server): State<Shared>) -> Answer {
@@ -130,6 +137,7 @@ async fn about(State(server): State<Shared>) -> Answer {
         memory_mb: server.limits.memory / 1_000_000,
         longest_min: server.limits.longest.as_secs() / 60,
         controls: form::controls(),
+        queues: form::queues(),
     })
 }
 
@@ -181,6 +189,31 @@ async fn report(
     Path((kind, path)): Path<(String, String)>,
 ) -> Answer {
     let found = beside(move || server.studies.report(&path, kind == "quick")).await?;
+    let found = found.ok_or_else(|| Refusal::missing("this study has no report yet"))?;
+    Ok(crate::answer::under(
+        pages::streamed("text/html", found),
+        crate::answer::REPORT,
+    ))
+}
+
+/// The report of the points of a study that are finished by now. However many follow it, it is made once at a time.
+async fn so_far(
+    State(server): State<Shared>,
+    Path((kind, path)): Path<(String, String)>,
+) -> Answer {
+    let known = Arc::clone(&server);
+    let work = beside(move || known.studies.so_far(&path, kind == "quick")).await?;
+    let (args, file) = work.ok_or_else(|| Refusal::missing("there is no such study"))?;
+    let mut made = server.so_far.lock().await;
+    let fresh = { made.as_ref() }.is_some_and(|(last, at)| *last == file && at.elapsed() < SO_FAR);
+    if !fresh {
+        let folder = server.store.folder();
+        { child::output(&server.limits, &args, folder, PATIENCE).await }
+            .map_err(|error| Refusal::new(StatusCode::CONFLICT, error))?;
+        *made = Some((file.clone(), Instant::now()));
+    }
+    drop(made);
+    let found = beside(move || open_regular(&file)).await?;
     let found = found.ok_or_else(|| Refusal::missing("this study has no report yet"))?;
     Ok(crate::answer::under(
         pages::streamed("text/html", found),

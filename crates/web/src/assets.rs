@@ -38,6 +38,7 @@ const FILES: &[Asset] = &[
     page!("studies.js", JS),
     page!("gateway.js", JS),
     page!("page.js", JS, "page.js"),
+    page!("sheet.js", JS, "sheet.js"),
     page!("report.css", CSS, "report.css"),
 ];
 

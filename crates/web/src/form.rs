@@ -1,7 +1,9 @@
 //! A scenario as it is edited: what is wrong with it, at which line, and its main values for a form.
 
 use bentpipe_config::Problem;
-use bentpipe_scenario::{Amount, Direction, Known, QueueLimit, Scenario};
+use bentpipe_link::keys::{Otherwise, Values};
+use bentpipe_link::queue;
+use bentpipe_scenario::{Direction, Known, Queue, QueueLimit, Scenario, keys_to_toml};
 use bentpipe_study::Names;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +41,7 @@ struct Form {
     time_limit: String,
     links: Vec<LinkForm>,
     flows: Vec<FlowForm>,
+    amounts: Vec<AmountForm>,
     gateways: Vec<Switch>,
     peps: Vec<Switch>,
 }
@@ -59,15 +62,31 @@ struct DirectionForm {
     rate: String,
     delay: String,
     packet_error_rate: String,
-    queue: String,
+    queue: QueueForm,
+}
+
+/// A queue, as the keys of its table.
+#[derive(Debug, Serialize)]
+struct QueueForm {
+    kind: String,
+    /// Such as `750kB`, or `500 packets`.
+    size: String,
+    /// The keys beside.
+    keys: String,
+}
+
+/// How much a `[[flows]]` of the text sends.
+#[derive(Debug, Serialize)]
+struct AmountForm {
+    /// The key, which says in what it is measured.
+    key: String,
+    label: String,
+    value: String,
 }
 
 #[derive(Debug, Serialize)]
 struct FlowForm {
     name: String,
-    from: String,
-    to: String,
-    amount: String,
     control: Option<String>,
     /// A variant of the simulator, which names its control.
     variant: Option<String>,
@@ -106,7 +125,7 @@ pub(crate) fn check(text: &str, settings: &[Setting], lab: bool) -> Checked {
     match read(text, settings, lab) {
         Ok(scenario) => Checked {
             problems: Vec::new(),
-            form: Some(form(&scenario)),
+            form: Some(form(&scenario, amounts(text))),
         },
         Err(problems) => Checked {
             problems,
@@ -166,7 +185,33 @@ fn said(problem: Problem) -> Said {
     }
 }
 
-fn form(scenario: &Scenario) -> Form {
+/// The amounts that the text itself has. A flow without a name cannot be set from outside.
+fn amounts(text: &str) -> Vec<AmountForm> {
+    let table = text.parse::<toml::Table>().unwrap_or_default();
+    let flows = table.get("flows").and_then(toml::Value::as_array);
+    let mut amounts = Vec::new();
+    for flow in flows.into_iter().flatten().take(100) {
+        let Some(name) = flow.get("name").and_then(toml::Value::as_str) else {
+            continue;
+        };
+        let units = ["bytes", "segments", "duration"].into_iter();
+        let said = units.filter_map(|unit| Some((unit, flow.get(unit)?)));
+        amounts.extend(said.map(|(unit, value)| AmountForm {
+            key: format!("flows.{name}.{unit}"),
+            label: format!("{name}, {unit}"),
+            value: plain_text(value),
+        }));
+    }
+    amounts
+}
+
+fn plain_text(value: &toml::Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn form(scenario: &Scenario, amounts: Vec<AmountForm>) -> Form {
     let links = scenario.links.iter().map(|(name, link)| {
         let [a, b] = &link.ends;
         LinkForm {
@@ -179,13 +224,6 @@ fn form(scenario: &Scenario) -> Form {
     });
     let flows = scenario.flows.iter().take(100).map(|flow| FlowForm {
         name: flow.name.clone(),
-        from: flow.from.clone(),
-        to: flow.to.clone(),
-        amount: match flow.amount {
-            Amount::Bytes(bytes) => bytes.to_string(),
-            Amount::Segments(segments) => format!("{segments} segments"),
-            Amount::Duration(time) => format!("{} s", time.as_secs_f64()),
-        },
         control: scenario.sender_control(flow).map(str::to_owned),
         variant: flow.variant.clone(),
     });
@@ -212,6 +250,7 @@ fn form(scenario: &Scenario) -> Form {
         time_limit: format!("{}s", scenario.time_limit.as_secs_f64()),
         links: links.collect(),
         flows: flows.collect(),
+        amounts,
         gateways: gateways.collect(),
         peps: peps.collect(),
     }
@@ -227,15 +266,44 @@ fn direction(key: String, [from, to]: [&String; 2], direction: &Direction) -> Di
             .map_or(String::new(), |rate| rate.to_string()),
         delay: format!("{}ms", direction.delay.as_secs_f64() * 1e3),
         packet_error_rate: direction.channels.chance("packet_error_rate").to_string(),
-        queue: format!(
-            "{}, {}",
-            direction.queue.spec().name,
-            match direction.queue.limit() {
-                QueueLimit::Packets(packets) => format!("{packets} packets"),
-                QueueLimit::Bytes(bytes) => bytes.to_string(),
-            }
-        ),
+        queue: queue_form(&direction.queue),
     }
+}
+
+fn queue_form(queue: &Queue) -> QueueForm {
+    let (size, in_bytes) = match queue.limit() {
+        QueueLimit::Packets(packets) => (format!("{packets} packets"), false),
+        QueueLimit::Bytes(bytes) => (bytes.to_string(), true),
+    };
+    QueueForm {
+        kind: queue.spec().name.to_owned(),
+        size,
+        keys: keys_to_toml(queue.values(), in_bytes),
+    }
+}
+
+/// A kind of queue to choose.
+#[derive(Debug, Serialize)]
+pub(crate) struct QueueKind {
+    name: &'static str,
+    about: &'static str,
+    /// Examples of the keys that it must have beside its size, which is in packets.
+    keys: String,
+}
+
+/// Kinds of queue to choose from.
+pub(crate) fn queues() -> Vec<QueueKind> {
+    let kinds = queue::registry::<()>().iter();
+    let kinds = kinds.map(|entry| {
+        let keys = { entry.spec.keys.iter() }.filter(|key| key.otherwise == Otherwise::Required);
+        let keys: Vec<_> = keys.copied().collect();
+        QueueKind {
+            name: entry.spec.name,
+            about: entry.spec.summary,
+            keys: keys_to_toml(&Values::examples(&keys), false),
+        }
+    });
+    kinds.collect()
 }
 
 /// A congestion control to choose.

@@ -17,6 +17,7 @@ mod feed;
 mod form;
 mod guard;
 mod library;
+pub mod live;
 mod note;
 mod orders;
 mod queue;
@@ -35,7 +36,6 @@ Examples:
   bentpipe web                                   then open the address that it prints
   sudo bentpipe web --results results            the lab too, which needs root
   bentpipe web --listen 192.0.2.1:8080           for others; no TLS: put a proxy that has it before it
-  bentpipe web --advisor target/advisor          with what `make advisor` made at /advisor/
 
 Runs are folders in --results, as `lab run --out` writes them; nothing is kept elsewhere. docs/web.md";
 
@@ -55,7 +55,8 @@ pub struct Args {
     /// Folder of papers, whose studies can be run
     #[arg(long, value_name = "DIR", default_value = "papers")]
     papers: PathBuf,
-    /// What `make advisor` made, to be served at /advisor/
+    /// What `make advisor` made, to be served at /advisor/ [default: ../share/bentpipe/advisor from this program's
+    /// folder, as packages have it, or ../advisor, as a build has it]
     #[arg(long, value_name = "DIR")]
     advisor: Option<PathBuf>,
     /// Control socket of a gateway on this machine
@@ -68,6 +69,9 @@ pub struct Args {
     /// Simulations that run at a time [default: the processors]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     jobs: Option<usize>,
+    /// Lab runs that run at a time; more than one may make each other's emulators late
+    #[arg(long, value_name = "N", default_value = "1", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
+    lab_jobs: usize,
     /// Memory that a run may have, in MB
     #[arg(long, value_name = "MB", default_value_t = 4000, value_parser = clap::value_parser!(u64).range(64..))]
     memory: u64,

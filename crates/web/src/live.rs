@@ -1,7 +1,6 @@
-//! `--live`: how a run stands while it goes on, a line of JSON a look.
+//! `--live` of `sim run` and `lab run`: how a run stands while it goes on, a line of JSON a look, for who watches it.
 
-use crate::failure::{Blame, Failure};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use bentpipe_outcome::{Look, Outline};
 use serde::Serialize;
 use std::fs::File;
@@ -10,26 +9,31 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Where the lines go.
-pub(super) struct Live {
+pub struct Live {
     out: Box<dyn Write + Send>,
     path: PathBuf,
     /// Why no more lines can be written.
     broken: Option<io::Error>,
 }
 
-/// Whether the lines go to stdout, which then has nothing else; refused where `json` wants it too.
-pub(super) fn has_stdout(live: Option<&Path>, json: Option<&Path>) -> Result<bool, Failure> {
+/// Whether the lines go to stdout, which then has nothing else.
+///
+/// # Errors
+/// Where `json` wants it too.
+pub fn has_stdout(live: Option<&Path>, json: Option<&Path>) -> anyhow::Result<bool> {
     let stdout = Path::new("-");
     if live == Some(stdout) && json == Some(stdout) {
-        let both = anyhow!("--live and --json both want stdout: name a file for one of them");
-        return Err(Failure::Usage(both));
+        bail!("--live and --json both want stdout: name a file for one of them");
     }
     Ok(live == Some(stdout))
 }
 
 impl Live {
     /// Writes the first line to the file at `path`, or for `-` to stdout.
-    pub(super) fn open(path: &Path, outline: &Outline) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn open(path: &Path, outline: &Outline) -> anyhow::Result<Self> {
         let out: Box<dyn Write + Send> = if path == Path::new("-") {
             Box::new(io::stdout())
         } else {
@@ -46,7 +50,7 @@ impl Live {
     }
 
     /// Writes a line; breaks off where it cannot be written: who wanted to watch is gone.
-    pub(super) fn look(&mut self, look: &Look) -> ControlFlow<()> {
+    pub fn look(&mut self, look: &Look) -> ControlFlow<()> {
         self.line(look);
         match self.broken {
             None => ControlFlow::Continue(()),
@@ -68,11 +72,12 @@ impl Live {
     }
 
     /// That all lines were written.
-    pub(super) fn whole(&mut self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// Why one could not be.
+    pub fn whole(&mut self) -> anyhow::Result<()> {
         let broken = self.broken.take().map_or(Ok(()), Err);
         let path = self.path.display();
-        broken
-            .with_context(|| format!("the run was ended: cannot write to `{path}` how it stands"))
-            .or_run()
+        broken.with_context(|| format!("the run was ended: cannot write to `{path}` how it stands"))
     }
 }

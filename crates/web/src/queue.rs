@@ -1,7 +1,8 @@
 //! The queue of runs: what waits, what runs, and who may begin.
 //!
 //! Simulations run side by side, as many as there are processors. A lab run is alone, for what runs beside it makes its
-//! emulators late; so is a study, which takes all processors by itself. Who came first begins first.
+//! emulators late, unless the operator allows several; a study always, for it takes all processors by itself. Who came first
+//! begins first.
 
 use crate::answer::Refusal;
 use crate::child::{self, Ended, Limits};
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
+use std::mem::discriminant;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,10 +28,17 @@ const MOST: usize = 1_000;
 pub(crate) struct Queue {
     store: Arc<Store>,
     limits: Limits,
-    jobs: usize,
+    jobs: Jobs,
     inner: Mutex<Inner>,
     /// Grows when anything begins or ends.
     changes: watch::Sender<u64>,
+}
+
+/// How many run at a time.
+#[derive(Clone, Copy)]
+pub(crate) struct Jobs {
+    pub(crate) simulator: usize,
+    pub(crate) lab: usize,
 }
 
 #[derive(Default)]
@@ -42,7 +51,6 @@ struct Inner {
 
 struct Running {
     note: Note,
-    alone: bool,
     feed: Arc<Feed>,
     stop: watch::Sender<bool>,
 }
@@ -66,7 +74,7 @@ struct RunningShown {
 }
 
 impl Queue {
-    pub(crate) fn new(store: Arc<Store>, limits: Limits, jobs: usize) -> Arc<Self> {
+    pub(crate) fn new(store: Arc<Store>, limits: Limits, jobs: Jobs) -> Arc<Self> {
         Arc::new(Self {
             store,
             limits,
@@ -187,10 +195,15 @@ impl Queue {
     /// Takes the first that waits, if it may begin.
     fn next(&self) -> Option<(Note, Arc<Feed>, watch::Receiver<bool>)> {
         let mut inner = self.inner();
-        let alone = !matches!(inner.waiting.front()?.work, Work::Simulator);
-        let taken = inner.running.values().any(|it| it.alone);
-        let full = inner.running.len() >= if alone { 1 } else { self.jobs };
-        if taken || full || inner.closed {
+        let work = &inner.waiting.front()?.work;
+        let most = match work {
+            Work::Simulator => self.jobs.simulator,
+            Work::Lab => self.jobs.lab,
+            Work::Study { .. } => 1,
+        };
+        let kind = discriminant(work);
+        let mixed = { inner.running.values() }.any(|it| discriminant(&it.note.work) != kind);
+        if mixed || inner.running.len() >= most || inner.closed {
             return None;
         }
         let note = inner.waiting.pop_front()?;
@@ -202,7 +215,6 @@ impl Queue {
                 began: Some(now()),
                 ..note.clone()
             },
-            alone,
             feed: Arc::clone(&feed),
             stop,
         };

@@ -4,7 +4,7 @@ use crate::Args;
 use crate::api;
 use crate::child::{self, Limits};
 use crate::guard::Guard;
-use crate::queue::Queue;
+use crate::queue::{Jobs, Queue};
 use crate::store::Store;
 use crate::studies::Studies;
 use anyhow::Context;
@@ -40,6 +40,8 @@ pub(crate) struct Server {
     pub(crate) is_root: bool,
     /// Browsers that watch.
     pub(crate) watchers: AtomicUsize,
+    /// Which report of a study's finished points was made last, and when.
+    pub(crate) so_far: Mutex<Option<(PathBuf, tokio::time::Instant)>>,
     /// What a gateway said last, and when: however many ask, it is asked once.
     pub(crate) gateway: Mutex<Option<(tokio::time::Instant, Result<String, String>)>>,
 }
@@ -110,17 +112,33 @@ fn prepare(args: &Args, at: SocketAddr) -> anyhow::Result<Server> {
         queue: Queue::new(
             Arc::clone(&store),
             limits.clone(),
-            args.jobs.unwrap_or(processors),
+            Jobs {
+                simulator: args.jobs.unwrap_or(processors),
+                lab: args.lab_jobs,
+            },
         ),
         studies: Studies::new(&args.papers, store.folder()),
         store,
+        advisor: args
+            .advisor
+            .clone()
+            .or_else(|| installed_advisor(&limits.program)),
         limits,
-        advisor: args.advisor.clone(),
         control: args.control.clone(),
         is_root: rustix::process::geteuid().is_root(),
         watchers: AtomicUsize::new(0),
+        so_far: Mutex::default(),
         gateway: Mutex::default(),
     })
+}
+
+/// The advisor's page where it is installed with `program`, or built beside it.
+fn installed_advisor(program: &Path) -> Option<PathBuf> {
+    let beside = program.parent()?.parent()?;
+    let mut folders = ["share/bentpipe/advisor", "advisor"]
+        .map(|it| beside.join(it))
+        .into_iter();
+    folders.find(|folder| folder.join("index.html").is_file())
 }
 
 /// Takes the next connection once there is a place for it.

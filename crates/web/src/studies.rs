@@ -4,6 +4,7 @@ use crate::note::Work;
 use crate::store::open_regular;
 use bentpipe_study::load;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -74,6 +75,23 @@ impl Studies {
     pub(crate) fn report(&self, path: &str, quick: bool) -> Option<(fs::File, u64)> {
         let known = self.list().into_iter().any(|entry| entry.path == path);
         known.then(|| open_regular(&self.out(path, quick).join("report/index.html")))?
+    }
+
+    /// What makes a report of the points of the study at `path` that are finished, and the file of it.
+    pub(crate) fn so_far(&self, path: &str, quick: bool) -> Option<(Vec<OsString>, PathBuf)> {
+        let known = self.list().into_iter().any(|entry| entry.path == path);
+        let out = known.then(|| self.out(path, quick))?;
+        let report = out.join("so-far");
+        let mut args: Vec<OsString> = ["study", "report"].map(OsString::from).into();
+        args.push(self.papers.join(path).into());
+        args.extend([
+            "--out".into(),
+            out.into(),
+            "--report".into(),
+            report.clone().into(),
+        ]);
+        args.extend(quick.then(|| "--quick".into()));
+        Some((args, report.join("index.html")))
     }
 
     /// Where the results of the study at `path` are: not among the runs, but in a folder of their own.

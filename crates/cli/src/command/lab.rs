@@ -1,6 +1,6 @@
 //! `bentpipe lab`: scenarios of real TCP over emulated links.
 
-use super::{figures, live};
+use super::figures;
 use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
 use crate::stop::Stop;
@@ -10,6 +10,7 @@ use bentpipe_lab::{LabError, Progress, RunOptions, RunResult};
 use bentpipe_os::need::Need;
 use bentpipe_outcome::Look;
 use bentpipe_scenario::Scenario;
+use bentpipe_web::live;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
@@ -70,7 +71,7 @@ fn run_file(args: &Run) -> Result<(), Failure> {
     super::traffic::load(&mut scenario, &args.file).or_usage()?;
     let stop = Stop::on_signals().or_usage()?;
     needs(&scenario).or_usage()?;
-    let quiet = live::has_stdout(args.live.as_deref(), args.json.as_deref())?;
+    let quiet = live::has_stdout(args.live.as_deref(), args.json.as_deref()).or_usage()?;
     let live = { args.live.as_deref() }
         .map(|path| live::Live::open(path, &bentpipe_lab::outline(&scenario)));
     let live = live
@@ -106,7 +107,8 @@ fn run_file(args: &Run) -> Result<(), Failure> {
     if let Some(live) = live {
         live.lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .whole()?;
+            .whole()
+            .or_run()?;
     }
     match result {
         Ok(result) => report(&scenario, &result, args, true, quiet),

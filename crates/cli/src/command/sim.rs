@@ -1,6 +1,6 @@
 //! `bentpipe sim`: scenarios in virtual time.
 
-use super::{figures, live, traffic};
+use super::{figures, traffic};
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::Context;
@@ -8,6 +8,7 @@ use bentpipe_base::Instant;
 use bentpipe_outcome::{self as outcome, Look, Point, Sample};
 use bentpipe_scenario::Scenario;
 use bentpipe_sim::{Options, Sampler, Series};
+use bentpipe_web::live;
 use clap::Subcommand;
 use std::fmt::Write as _;
 use std::fs;
@@ -63,7 +64,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     for warning in bentpipe_sim::warnings(&scenario).or_usage()? {
         terminal::say(&format!("warning: {warning}"));
     }
-    let quiet = live::has_stdout(args.live.as_deref(), args.json.as_deref())?;
+    let quiet = live::has_stdout(args.live.as_deref(), args.json.as_deref()).or_usage()?;
     let outcome = simulate(&scenario, args)?;
     figures::report(&outcome, args.json.as_deref(), quiet)
 }
@@ -95,7 +96,7 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
     let observed = bentpipe_sim::observe(scenario, &options, ((traces, captures), looks));
     let (mut outcome, ((traces, captures), _)) = observed.or_usage()?;
     if let Some(mut live) = live {
-        live.whole()?;
+        live.whole().or_run()?;
     }
     if let Some(captures) = captures {
         captures

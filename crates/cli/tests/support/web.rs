@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -46,7 +47,16 @@ impl Web {
     }
 
     pub(crate) fn start_in(results: tempfile::TempDir, options: &[&str]) -> Self {
-        let mut child = Command::new(BENTPIPE)
+        Self::serve(Path::new(BENTPIPE), results, options)
+    }
+
+    /// As [`start`](Self::start), of this program.
+    pub(crate) fn start_program(program: &Path, options: &[&str]) -> Self {
+        Self::serve(program, tempfile::tempdir().unwrap(), options)
+    }
+
+    fn serve(program: &Path, results: tempfile::TempDir, options: &[&str]) -> Self {
+        let mut child = Command::new(program)
             .args(["web", "--listen", "127.0.0.1:0", "--results"])
             .arg(results.path())
             .args(options)

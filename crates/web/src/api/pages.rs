@@ -86,8 +86,7 @@ pub(super) async fn advisor_index(server: State<Shared>) -> Answer {
 /// A file of the folder that `make advisor` made.
 pub(super) async fn advisor(State(server): State<Shared>, Path(name): Path<String>) -> Answer {
     let Some(folder) = server.advisor.clone() else {
-        let said =
-            "the advisor is not here: `make advisor`, then start with --advisor target/advisor";
+        let said = "the advisor is not here: make it by `make advisor`, and start again, with --advisor FOLDER where it is not beside this program";
         return Err(Refusal::missing(said));
     };
     let kind = match name.rsplit_once('.').map(|(_, end)| end) {
