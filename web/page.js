@@ -41,6 +41,13 @@ export function theme(redraw) {
     redraw();
   };
   set(wanted ?? (system.matches ? "dark" : "light"));
+  // Paper is light.
+  let screen;
+  addEventListener("beforeprint", () => {
+    screen = root.dataset.theme;
+    change("light");
+  });
+  addEventListener("afterprint", () => change(screen));
   system.addEventListener("change", () => change(system.matches ? "dark" : "light"));
   document.getElementById("theme").addEventListener("click", () => change(root.dataset.theme === "dark" ? "light" : "dark"));
   let resizing;

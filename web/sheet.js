@@ -54,7 +54,7 @@ export function tables(data) {
   return data.tables.filter((table) => table.cells.length).flatMap((table) => {
     const columns = distinct(table.cells.map((cell) => cell.column));
     const rows = distinct(table.cells.map((cell) => cell.row));
-    const head = make("tr", {}, make("th", {}, ""), columns.map((column) => make("th", { scope: "col" }, column)));
+    const head = make("tr", {}, make("td"), columns.map((column) => make("th", { scope: "col" }, column)));
     const body = rows.map((row) => make("tr", {}, make("th", { scope: "row" }, row), columns.map((column) =>
       cellOf(table.cells.find((cell) => cell.row === row && cell.column === column), table.percent))));
     const title = `Table ${table.name}. ${table.title}`;

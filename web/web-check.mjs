@@ -4,7 +4,7 @@
 // word on the console, and any request that leaves this server, is a failure.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -304,6 +304,13 @@ try {
             if (["serious", "critical"].includes(impact)) wrong.push(line);
             else console.log(line);
           }
+        }
+        // Paper is light, whatever the screen is.
+        if (name === compared && colorScheme === "dark" && width === 768) {
+          await look.evaluate(() => addEventListener("beforeprint", () => (document.documentElement.dataset.printed = document.documentElement.dataset.theme)));
+          const paper = await look.pdf();
+          if (shots) writeFileSync(join(shots, "compare.pdf"), paper);
+          assert.deepEqual(await look.evaluate(() => [document.documentElement.dataset.printed, document.documentElement.dataset.theme]), ["light", "dark"]);
         }
         if (shots) {
           mkdirSync(shots, { recursive: true });

@@ -57,10 +57,24 @@ function renew(view, parts) {
 function tables(status) {
   const isPlain = ([, value]) => value === null || typeof value !== "object";
   const entries = Object.entries(status);
+  const place = (key) => (key in FIRST ? Object.keys(FIRST).indexOf(key) : entries.length);
+  const parts = entries.filter((entry) => !isPlain(entry)).sort(([a], [b]) => place(a) - place(b));
   return [
     values(entries.filter(isPlain)),
-    ...entries.filter((entry) => !isPlain(entry)).flatMap(([key, value]) => [make("h2", {}, words(key)), Array.isArray(value) ? rows(words(key), value) : values(flat(value))]),
+    ...parts.flatMap(([key, value]) => [make("h2", {}, FIRST[key] ?? words(key)), Array.isArray(value) ? rows(words(key), value) : values(flat(value))]),
   ];
+}
+
+/** What stands first, and under which heading. */
+const FIRST = { flows: "Flows", busiest: "The busiest flows", lan: "Leg towards the ground (lan)", sat: "Leg towards the satellite (sat)", counters: "Counters", lacks: "What this machine lacks" };
+
+/** A value with its unit, by its key: the status has seconds, and bytes a second. */
+function said(key, value) {
+  if (typeof value !== "number") return `${value}`;
+  if (/rtt/.test(key)) return `${(1000 * value).toPrecision(3)} ms`;
+  if (/^(uptime|rates over)$/.test(words(key))) return `${value.toFixed(1)} s`;
+  if (/to (lan|sat) rate$/.test(words(key))) return `${(8e-6 * value).toPrecision(3)} Mbit/s`;
+  return `${value}`;
 }
 
 const words = (key) => key.replaceAll("_", " ");
@@ -70,7 +84,7 @@ function values(entries) {
   const telling = entries.filter(([, value]) => !isNothing(value));
   const rest = entries.length - telling.length;
   return [
-    telling.length ? make("dl", { class: "how" }, telling.map(([key, value]) => [make("dt", {}, words(key)), make("dd", {}, `${value}`)])) : [],
+    telling.length ? make("dl", { class: "how" }, telling.map(([key, value]) => [make("dt", {}, words(key)), make("dd", {}, said(key, value))])) : [],
     rest ? make("p", { class: "note" }, telling.length ? `${rest} more are 0 or not set.` : "All are 0 or not set.") : [],
   ].flat();
 }
@@ -91,6 +105,6 @@ function rows(name, list) {
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, make("table", {}, make("thead", {}, make("tr", {}, keys.map((key) => make("th", { scope: "col" }, key.replaceAll("_", " "))))),
     make("tbody", {}, list.slice(0, 200).map((one) => {
       const values = new Map(flat(one));
-      return make("tr", {}, keys.map((key) => make("td", {}, `${values.get(key) ?? ""}`)));
+      return make("tr", {}, keys.map((key) => make("td", {}, values.has(key) ? said(key, values.get(key)) : "")));
     }))));
 }

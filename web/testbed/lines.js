@@ -23,7 +23,7 @@ export class Lines {
 
   set(data) {
     this.data = data;
-    this.words.textContent = this.summary();
+    this.words.replaceChildren(...this.summary());
     if (this.plot) this.plot.setData([data.x, ...data.y]);
     else this.draw();
   }
@@ -34,10 +34,13 @@ export class Lines {
     this.plot?.setSeries(index + 1, { show: !hide });
   }
 
-  /** What the lines say, for who does not see them. */
+  /** Which line is which, and what each says last, for who does not see them, too. */
   summary() {
-    const last = this.names.map((name, i) => [name, this.data.y[i].findLast(known)]).filter(([, value]) => known(value));
-    return last.length ? `Last: ${last.slice(0, 4).map(([name, value]) => `${name} ${short(value)}`).join(", ")}${last.length > 4 ? " …" : ""} ${this.unit.split(/[,;]/)[0]}.` : "Nothing yet.";
+    const last = this.names.map((name, i) => [i, name, this.data.y[i].findLast(known)]).filter(([, , value]) => known(value));
+    if (!last.length) return ["Nothing yet."];
+    const most = 8;
+    const said = last.slice(0, most).flatMap(([i, name, value], k) => [k ? ", " : "", make("span", { class: `swatch s${i % 8}` }), `${name} ${short(value)}`]);
+    return ["Last: ", ...said, `${last.length > most ? " …" : ""} ${this.unit.split(/[,;]/)[0]}.`];
   }
 
   draw() {

@@ -26,7 +26,8 @@ async function follow(target, kind, path) {
     const page = await fetch(`/api/so-far/${kind}/${end}`);
     const text = await page.text();
     if (!page.ok) throw new Error(JSON.parse(text).error);
-    const data = JSON.parse(new DOMParser().parseFromString(text, "text/html").getElementById("data").textContent);
+    const [, json] = text.match(/<script type="application\/json" id="data">([^]*?)<\/script>/);
+    const data = JSON.parse(json);
     found.replaceChildren(
       ...(data.statements.length ? [make("h2", {}, "Statements"), make("p", { class: "note" }, statementsNote(data)), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Statements" }, statements(data))] : []),
       ...(data.tables.length ? [make("h2", {}, "Tables"), make("p", { class: "note" }, tablesNote(data)), ...tables(data)] : []),
