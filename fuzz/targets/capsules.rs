@@ -16,7 +16,7 @@ fn decode(framing: Framing, stream: &Bytes, cut: usize) -> (Vec<u8>, bool, bool)
         let mut part = stream.slice(start..stream.len().min(start + cut));
         loop {
             match decoder.next(&mut part) {
-                Ok(Some(Piece::Data(piece))) => data.extend_from_slice(&piece),
+                Ok(Some(Piece::Data(piece) | Piece::Datagram(piece))) => data.extend_from_slice(&piece),
                 Ok(Some(Piece::Final)) => {
                     assert!(!last, "two ends");
                     last = true;
@@ -36,7 +36,8 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let stream = Bytes::copy_from_slice(rest);
-    for framing in [Framing::Bare, Framing::Capsules(DRAFTS[0].numbers)] {
+    let capsules = Framing::Capsules(DRAFTS[0].numbers);
+    for framing in [Framing::Bare, capsules, Framing::Datagrams] {
         let whole = decode(framing, &stream, usize::MAX);
         assert!(whole.0.len() <= stream.len());
         assert_eq!(whole, decode(framing, &stream, usize::from(first).max(1)));

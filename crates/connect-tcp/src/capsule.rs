@@ -1,24 +1,27 @@
 //! How the bytes of a TCP connection travel in a request's stream: in capsules (RFC 9297, section 3.2), or bare.
 
 use crate::draft::Numbers;
+use crate::udp;
 use crate::varint::{self, Gather};
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use thiserror::Error;
 
-/// How a stream carries the bytes of TCP.
+/// How a stream carries the bytes of TCP, or a request UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// As they are; the end of the stream is the FIN. Classic CONNECT.
     Bare,
     /// In capsules of these types.
     Capsules(Numbers),
+    /// CONNECT-UDP: what travels goes in HTTP Datagrams, and the stream has capsules that may hold such.
+    Datagrams,
 }
 
 impl Framing {
     /// What precedes `length` bytes of the TCP stream, of which `last` are the last.
     pub fn header(self, length: u64, last: bool) -> Bytes {
         match self {
-            Self::Bare => Bytes::new(),
+            Self::Bare | Self::Datagrams => Bytes::new(),
             Self::Capsules(numbers) => {
                 let kind = if last {
                     numbers.final_data
@@ -44,6 +47,8 @@ pub fn capsule(kind: u64, length: u64) -> Bytes {
 pub enum Piece {
     /// The next bytes of TCP, at least one; a capsule's come before it is complete.
     Data(Bytes),
+    /// A whole HTTP Datagram.
+    Datagram(Bytes),
     /// There are no more: TCP's FIN.
     Final,
 }
@@ -57,14 +62,18 @@ pub enum Broken {
     /// The stream has ended without FINAL_DATA.
     #[error("the peer's stream ended before FINAL_DATA")]
     NoFinal,
+    /// It has ended within a capsule.
+    #[error("the peer's stream ended within a capsule")]
+    Cut,
 }
 
-/// Takes a stream apart, however it is cut. It holds no payload.
+/// Takes a stream apart, however it is cut. It holds no payload but of a DATAGRAM capsule that has begun.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     framing: Framing,
     state: State,
     gather: Gather,
+    datagram: BytesMut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +92,7 @@ enum State {
 enum Content {
     Data,
     FinalData,
+    Datagram,
     /// Of a type that is unknown here, to be skipped.
     Other,
 }
@@ -94,6 +104,7 @@ impl Decoder {
             framing,
             state: State::Kind,
             gather: Gather::default(),
+            datagram: BytesMut::new(),
         }
     }
 
@@ -102,38 +113,47 @@ impl Decoder {
     /// # Errors
     /// [`Broken::AfterFinal`].
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Piece>, Broken> {
-        let numbers = match self.framing {
-            Framing::Capsules(numbers) => numbers,
+        match self.framing {
+            Framing::Capsules(_) | Framing::Datagrams => {}
             Framing::Bare if input.is_empty() => return Ok(None),
             Framing::Bare if self.state == State::Final => return Err(Broken::AfterFinal),
             Framing::Bare => return Ok(Some(Piece::Data(input.split_to(input.len())))),
-        };
+        }
         while !input.is_empty() {
             match self.state {
                 State::Kind => {
                     if let Some(kind) = self.gather.byte(input.get_u8()) {
-                        self.state = State::Length(Content::of(kind, numbers));
+                        self.state = State::Length(Content::of(kind, self.framing));
                     }
                 }
                 State::Length(content) => {
                     if let Some(length) = self.gather.byte(input.get_u8()) {
+                        let long = length > udp::CAPSULE_MAX;
+                        let content = match content {
+                            Content::Datagram if long => Content::Other,
+                            other => other,
+                        };
                         self.state = State::Payload(content, length);
-                        if length == 0 && self.complete(content) {
-                            return Ok(Some(Piece::Final));
+                        if length == 0
+                            && let Some(piece) = self.complete(content)
+                        {
+                            return Ok(Some(piece));
                         }
                     }
                 }
                 State::Payload(content, 0) => {
-                    if self.complete(content) {
-                        return Ok(Some(Piece::Final));
+                    if let Some(piece) = self.complete(content) {
+                        return Ok(Some(piece));
                     }
                 }
                 State::Payload(content, left) => {
                     let most = usize::try_from(left).unwrap_or(usize::MAX);
                     let piece = input.split_to(most.min(input.len()));
                     self.state = State::Payload(content, left - piece.len() as u64);
-                    if content != Content::Other {
-                        return Ok(Some(Piece::Data(piece)));
+                    match content {
+                        Content::Data | Content::FinalData => return Ok(Some(Piece::Data(piece))),
+                        Content::Datagram => self.datagram.extend_from_slice(&piece),
+                        Content::Other => {}
                     }
                 }
                 State::Final => return Err(Broken::AfterFinal),
@@ -143,24 +163,30 @@ impl Decoder {
         let State::Payload(content, 0) = self.state else {
             return Ok(None);
         };
-        Ok(self.complete(content).then_some(Piece::Final))
+        Ok(self.complete(content))
     }
 
-    /// A capsule is complete; whether it was the last.
-    fn complete(&mut self, content: Content) -> bool {
+    /// A capsule is complete; what that tells.
+    fn complete(&mut self, content: Content) -> Option<Piece> {
         let last = content == Content::FinalData;
         self.state = if last { State::Final } else { State::Kind };
-        last
+        match content {
+            Content::FinalData => Some(Piece::Final),
+            Content::Datagram => Some(Piece::Datagram(self.datagram.split().freeze())),
+            Content::Data | Content::Other => None,
+        }
     }
 
     /// The stream has ended, and [`Self::next`] has taken all of it. Returns whether that is the FIN.
     ///
     /// # Errors
-    /// [`Broken::NoFinal`].
+    /// [`Broken::NoFinal`], [`Broken::Cut`].
     pub fn end(&mut self) -> Result<bool, Broken> {
+        let within = self.framing == Framing::Datagrams && self.is_within();
         let ended = core::mem::replace(&mut self.state, State::Final) == State::Final;
         match self.framing {
-            Framing::Bare => Ok(!ended),
+            Framing::Datagrams if within => Err(Broken::Cut),
+            Framing::Bare | Framing::Datagrams => Ok(!ended),
             Framing::Capsules(_) if ended => Ok(false),
             Framing::Capsules(_) => Err(Broken::NoFinal),
         }
@@ -178,13 +204,12 @@ impl Decoder {
 }
 
 impl Content {
-    fn of(kind: u64, numbers: Numbers) -> Self {
-        if kind == numbers.data {
-            Self::Data
-        } else if kind == numbers.final_data {
-            Self::FinalData
-        } else {
-            Self::Other
+    fn of(kind: u64, framing: Framing) -> Self {
+        match framing {
+            Framing::Capsules(numbers) if kind == numbers.data => Self::Data,
+            Framing::Capsules(numbers) if kind == numbers.final_data => Self::FinalData,
+            Framing::Datagrams if kind == udp::CAPSULE => Self::Datagram,
+            _ => Self::Other,
         }
     }
 }
@@ -206,7 +231,7 @@ mod tests {
             let mut part = rest.split_to(cut.min(rest.len()));
             while let Some(piece) = decoder.next(&mut part)? {
                 match piece {
-                    Piece::Data(piece) => data.extend_from_slice(&piece),
+                    Piece::Data(piece) | Piece::Datagram(piece) => data.extend_from_slice(&piece),
                     Piece::Final => last = true,
                 }
             }
@@ -220,6 +245,36 @@ mod tests {
 
     fn put(kind: u64, content: &[u8]) -> Vec<u8> {
         [&capsule(kind, content.len() as u64)[..], content].concat()
+    }
+
+    #[test]
+    fn datagrams_are_taken_of_their_capsules_whole() {
+        let framing = Framing::Datagrams;
+        let unknown = put(0x17, b"unknown");
+        let long = put(udp::CAPSULE, &[1; udp::CAPSULE_MAX as usize + 1]);
+        let stream = [
+            put(udp::CAPSULE, b"\0one"),
+            unknown,
+            long,
+            put(udp::CAPSULE, b""),
+        ]
+        .concat();
+        for cut in [1, 2, 3, 7, usize::MAX] {
+            let whole = decode(framing, &stream, &[cut]);
+            assert_eq!(whole, Ok((b"\0one".to_vec(), true)));
+            let within = &stream[..stream.len() - 1];
+            assert_eq!(decode(framing, within, &[cut]), Err(Broken::Cut));
+        }
+        let mut decoder = Decoder::new(framing);
+        let mut input = Bytes::from(stream);
+        let pieces: Vec<_> = core::iter::from_fn(|| decoder.next(&mut input).unwrap()).collect();
+        assert_eq!(
+            pieces,
+            [
+                Piece::Datagram(Bytes::from_static(b"\0one")),
+                Piece::Datagram(Bytes::new())
+            ]
+        );
     }
 
     #[test]

@@ -14,6 +14,9 @@
 //! them. Classic CONNECT (RFC 9110, section 9.3.6), whose stream is the TCP stream as it is, is understood as well
 //! ([`Framing::Bare`]); there the end of the stream is the FIN.
 //!
+//! CONNECT-UDP (RFC 9298) is asked for in the same manner, on a path of its own; its payloads travel in HTTP Datagrams, each behind the
+//! number of a context ([`udp_payload`]), and the stream has capsules alone ([`Framing::Datagrams`]).
+//!
 //! Begin with [`Framing`], then [`Request`].
 #![forbid(unsafe_code)]
 
@@ -24,11 +27,13 @@ mod proxy_status;
 mod request;
 mod target;
 mod template;
+mod udp;
 mod varint;
 
 pub use capsule::{Broken, Decoder, Framing, Piece, capsule};
 pub use draft::{DRAFTS, Draft, Numbers};
 pub use proxy_status::{DialError, Status, status_field};
-pub use request::{Field, Refusal, Request, fields};
+pub use request::{Field, Refusal, Request, fields, udp_fields};
 pub use target::{Host, NoTarget, Target};
 pub use template::{Template, TemplateError};
+pub use udp::{NoPayload, UDP_CONTEXT, UDP_PAYLOAD_MAX, udp_payload};

@@ -4,6 +4,7 @@ use crate::capsule::Framing;
 use crate::draft::{DRAFTS, Draft};
 use crate::target::Target;
 use crate::template::Template;
+use crate::udp;
 use thiserror::Error;
 
 /// A field of a request or an answer: its name and its value.
@@ -74,6 +75,10 @@ impl Request {
         }
         let (target, framing) = match seen.protocol {
             None => (seen.classic()?, Framing::Bare),
+            Some(protocol) if protocol == udp::TOKEN.as_bytes() => {
+                let templates: Vec<_> = templates.iter().filter_map(Template::for_udp).collect();
+                (seen.extended(&templates)?, Framing::Datagrams)
+            }
             Some(protocol) => {
                 let draft = Draft::find(protocol)
                     .ok_or_else(|| Refusal::Protocol(String::from_utf8_lossy(protocol).into()))?;
@@ -163,15 +168,24 @@ impl<'a> Seen<'a> {
 /// draft.
 pub fn fields(template: &Template, target: &Target) -> (Vec<(&'static str, String)>, Framing) {
     let newest = &DRAFTS[0];
-    let fields = vec![
+    let fields = extended(newest.token, template, target);
+    (fields, Framing::Capsules(newest.numbers))
+}
+
+/// The fields of our request for UDP to `target` by way of the proxy of `template`, which is one [for UDP](Template::for_udp).
+pub fn udp_fields(template: &Template, target: &Target) -> (Vec<(&'static str, String)>, Framing) {
+    (extended(udp::TOKEN, template, target), Framing::Datagrams)
+}
+
+fn extended(protocol: &str, template: &Template, target: &Target) -> Vec<(&'static str, String)> {
+    vec![
         (":method", "CONNECT".to_owned()),
-        (":protocol", newest.token.to_owned()),
+        (":protocol", protocol.to_owned()),
         (":scheme", "https".to_owned()),
         (":authority", template.authority().to_owned()),
         (":path", template.expand(target)),
         ("capsule-protocol", "?1".to_owned()),
-    ];
-    (fields, Framing::Capsules(newest.numbers))
+    ]
 }
 
 #[cfg(test)]
@@ -235,6 +249,25 @@ mod tests {
                 expects_continue: false
             }
         );
+    }
+
+    #[test]
+    fn udp_is_asked_for_on_a_path_of_its_own() {
+        let target: Target = "192.0.2.6:443".parse().unwrap();
+        let template = templates()[0].for_udp().unwrap();
+        let (fields, framing) = udp_fields(&template, &target);
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        assert!(fields.contains(&(":path", "/.well-known/masque/udp/192.0.2.6/443/")));
+        let request = read(&fields).unwrap();
+        assert_eq!((request.target, request.framing), (target, framing));
+        // The path of the one is none of the other.
+        let tcp = with(":protocol", Some("connect-udp")).unwrap_err();
+        assert_eq!(tcp, Refusal::Path);
+        let other: Template = "https://p/{target_host}/{target_port}/".parse().unwrap();
+        assert_eq!(other.for_udp(), None);
     }
 
     #[test]

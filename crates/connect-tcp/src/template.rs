@@ -45,6 +45,12 @@ impl Template {
         format!("{SCHEME}{authority}{DEFAULT_PATH}").parse()
     }
 
+    /// The template of the same proxy for UDP (RFC 9298), where this is one whose path says `/masque/tcp/`, as the default does.
+    pub fn for_udp(&self) -> Option<Self> {
+        let text = self.text.replacen("/masque/tcp/", "/masque/udp/", 1);
+        (text != self.text).then(|| text.parse().ok())?
+    }
+
     /// The proxy, as `:authority` has it.
     pub fn authority(&self) -> &str {
         &self.authority

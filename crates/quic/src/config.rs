@@ -20,6 +20,10 @@ use thiserror::Error;
 const CID_LENGTH: usize = 8;
 /// Streams of one way that a peer may have open: HTTP/3 wants three, and others try out what is unknown.
 const ONE_WAY_STREAMS: u32 = 8;
+/// Bytes of DATAGRAM frames that came and are not read, which they are at the end of each turn.
+const DATAGRAMS_RECEIVED: usize = 1 << 20;
+/// Bytes of DATAGRAM frames that the stack has at a time, its own notes included: those of one batch.
+const DATAGRAMS_HANDED: usize = 64 << 10;
 /// Tokens that validate an address at once the next time, sent on each connection.
 const TOKENS: u32 = 1;
 /// How long they are good.
@@ -196,7 +200,8 @@ impl Config {
             .initial_rtt(self.path.round_trip / FIRST_PROBE_PART)
             .initial_mtu(payload)
             .mtu_discovery_config(Some(discovery))
-            .datagram_receive_buffer_size(None)
+            .datagram_receive_buffer_size(Some(DATAGRAMS_RECEIVED))
+            .datagram_send_buffer_size(DATAGRAMS_HANDED)
             .congestion_controller_factory(Arc::new(Maker {
                 control: self.control.clone(),
                 path: self.path.clone(),

@@ -3,12 +3,14 @@
 use crate::bucket::Bucket;
 use crate::clock::Base;
 use crate::config::varint;
-use crate::stack::{Closed, Code, Datagram, End, Read, StreamId};
+use crate::stack::{Closed, Code, Datagram, End, Read, StreamId, Unsent};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bytes::{Bytes as Chunk, BytesMut};
 use core::time::Duration;
-use quinn_proto::{ConnectionHandle, Dir, ReadError, VarInt, WriteError};
-use std::collections::BTreeMap;
+use quinn_proto::{
+    ConnectionHandle, Dir, ReadError, SendDatagramError, Transmit, VarInt, WriteError,
+};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Most of what datagrams that leave together may hold: what the kernel takes at once is a little more.
 const SEGMENTED_MAX: usize = 60_000;
@@ -53,6 +55,13 @@ pub(crate) struct Connection {
     written: BTreeMap<StreamId, u64>,
     /// What it may hold that is not read, where that was changed.
     window: Option<Bytes>,
+    /// Contents of DATAGRAM frames that wait, their bytes, and the most that these may be. The stack sends all that it has of them before
+    /// any stream, so that it is given them in turns.
+    datagrams: VecDeque<Chunk>,
+    waiting: usize,
+    most_waiting: usize,
+    /// What left last was datagrams: now it is the streams' turn.
+    streams_next: bool,
 }
 
 /// How urgent a stream is that has sent so much.
@@ -69,6 +78,7 @@ impl Connection {
         handle: ConnectionHandle,
         stack: quinn_proto::Connection,
         overhead: Bytes,
+        most_waiting: usize,
     ) -> Self {
         Self {
             handle,
@@ -81,7 +91,72 @@ impl Connection {
             overhead,
             written: BTreeMap::new(),
             window: None,
+            datagrams: VecDeque::new(),
+            waiting: 0,
+            most_waiting,
+            streams_next: false,
         }
+    }
+
+    /// The longest DATAGRAM frame's content that the path carries now.
+    pub(crate) fn datagram_room(&mut self) -> Option<usize> {
+        let closed = self.stack.is_closed();
+        { self.stack.datagrams().max_size() }.filter(|_| !closed)
+    }
+
+    pub(crate) fn send_datagram(&mut self, data: Chunk) -> Result<(), Unsent> {
+        let most = self.datagram_room().ok_or(Unsent::NoDatagrams)?;
+        if data.len() > most {
+            return Err(Unsent::TooLong(most));
+        }
+        if self.waiting + data.len() > self.most_waiting {
+            return Err(Unsent::Full);
+        }
+        self.waiting += data.len();
+        self.datagrams.push_back(data);
+        Ok(())
+    }
+
+    /// Gives the stack the next datagrams, as many as packets may leave; whether there were any.
+    fn hand_datagrams(&mut self, packets: usize) -> bool {
+        let mut any = false;
+        for _ in 0..packets {
+            let Some(data) = self.datagrams.pop_front() else {
+                break;
+            };
+            let length = data.len();
+            match self.stack.datagrams().send(data, false) {
+                Ok(()) => {}
+                Err(SendDatagramError::Blocked(data)) => {
+                    // The congestion window keeps those that it has.
+                    self.datagrams.push_front(data);
+                    return true;
+                }
+                // The path has become narrower meanwhile: it is dropped, as any may be on the way.
+                Err(_) => {
+                    self.waiting -= length;
+                    continue;
+                }
+            }
+            self.waiting -= length;
+            any = true;
+        }
+        any
+    }
+
+    /// Asks the stack for what leaves next.
+    fn poll(&mut self, at: std::time::Instant, packets: usize) -> Option<(Transmit, Vec<u8>)> {
+        let mut data = Vec::new();
+        let first = core::mem::take(&mut self.streams_next) || self.datagrams.is_empty();
+        if first && let Some(sent) = self.stack.poll_transmit(at, packets, &mut data) {
+            return Some((sent, data));
+        }
+        if self.hand_datagrams(packets) {
+            self.streams_next = true;
+            let sent = self.stack.poll_transmit(at, packets, &mut data)?;
+            return Some((sent, data));
+        }
+        None
     }
 
     /// The next datagram, or up to `segments` of one length, as far as the bucket allows.
@@ -101,9 +176,7 @@ impl Connection {
             return None;
         }
         let most = segments.min(SEGMENTED_MAX / mtu as usize).max(1);
-        let mut data = Vec::new();
-        let sent =
-            { &mut self.stack }.poll_transmit(base.to_std(now), allowed.min(most), &mut data)?;
+        let (sent, mut data) = self.poll(base.to_std(now), allowed.min(most))?;
         data.truncate(sent.size);
         if let Some(rate) = rate {
             let count = data

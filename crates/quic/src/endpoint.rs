@@ -6,7 +6,7 @@ use crate::connection::{Connection, ConnectionStats};
 use crate::keys::{PublicKey, TrustedKeys};
 use crate::stack::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
-    Unopened,
+    Unopened, Unsent,
 };
 use bentpipe_base::{Bytes, Instant, Machine};
 use bytes::{Bytes as Chunk, BytesMut};
@@ -51,6 +51,8 @@ pub struct Endpoint {
     limits: Limits,
     segments: usize,
     overhead: Bytes,
+    /// Bytes of DATAGRAM frames that may wait on a connection.
+    datagrams: usize,
     /// Connections have numbers of their own, since the stack gives a handle again.
     connections: BTreeMap<ConnectionId, Connection>,
     by_handle: BTreeMap<usize, ConnectionId>,
@@ -79,6 +81,7 @@ impl Endpoint {
             limits: config.limits,
             segments: config.segments.max(1),
             overhead: config.path.datagram_overhead(),
+            datagrams: config.path.datagram_queue(),
             connections: BTreeMap::new(),
             by_handle: BTreeMap::new(),
             next: 0,
@@ -153,7 +156,7 @@ impl Endpoint {
         let id = ConnectionId(self.next);
         self.next += 1;
         self.by_handle.insert(handle.0, id);
-        let connection = Connection::new(handle, stack, self.overhead);
+        let connection = Connection::new(handle, stack, self.overhead, self.datagrams);
         self.connections.insert(id, connection);
         self.settle(id);
         id
@@ -352,9 +355,13 @@ fn tell(
         quinn_proto::Event::Stream(StreamEvent::Available { dir }) => {
             Event::Available(id, direction(dir))
         }
-        quinn_proto::Event::HandshakeDataReady
-        | quinn_proto::Event::DatagramReceived
-        | quinn_proto::Event::DatagramsUnblocked => return,
+        quinn_proto::Event::DatagramReceived => {
+            while let Some(data) = connection.stack.datagrams().recv() {
+                events.push_back(Event::Datagram(id, data));
+            }
+            return;
+        }
+        quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramsUnblocked => return,
     });
 }
 
@@ -483,6 +490,17 @@ impl Quic for Endpoint {
 
     fn end(&mut self, stream: StreamRef, end: End) -> Result<(), Closed> {
         self.with(stream, |connection| connection.end(stream.stream, end))
+    }
+
+    fn datagram_room(&mut self, connection: ConnectionId) -> Option<usize> {
+        self.connections.get_mut(&connection)?.datagram_room()
+    }
+
+    fn send_datagram(&mut self, connection: ConnectionId, data: Chunk) -> Result<(), Unsent> {
+        let found = self.connections.get_mut(&connection);
+        found.ok_or(Unsent::NoDatagrams)?.send_datagram(data)?;
+        self.touch(connection);
+        Ok(())
     }
 
     fn close(&mut self, connection: ConnectionId, code: Code, reason: &str, now: Instant) {

@@ -15,7 +15,7 @@
 //! seed, connection ids, packet numbers and grease follow from it, so that a run in virtual time repeats itself: times and
 //! lengths of all datagrams, though not their bytes, for keys stay random.
 //!
-//! It leaves out what travels on the streams, HTTP/3 and connect-tcp. Not yet here: DATAGRAM frames, 0-RTT, ECN.
+//! It leaves out what travels on the streams, HTTP/3 and connect-tcp. Not yet here: 0-RTT, ECN.
 //!
 //! Begin with [`Quic`] and [`Endpoint`].
 #![forbid(unsafe_code)]
@@ -39,5 +39,5 @@ pub use keys::{Identity, IdentityError, ParseKeyError, PublicKey};
 pub use path::{Path, TooManyGaps};
 pub use stack::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
-    Unopened,
+    Unopened, Unsent,
 };

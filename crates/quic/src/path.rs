@@ -10,6 +10,9 @@ const HEADERS_V4: u64 = 28;
 const HEADERS_V6: u64 = 48;
 /// What no path of QUIC may be narrower than (RFC 9000, section 14).
 const LEAST_PAYLOAD: u16 = 1200;
+/// What waits of DATAGRAM frames, at the path's rate, and at least so much.
+const DATAGRAM_WAIT: Duration = Duration::from_millis(100);
+const DATAGRAMS_LEAST: Bytes = Bytes(64_000);
 /// So many losses in a product of rate and delay may stay unrepaired for one more round trip.
 const UNREPAIRED: f64 = 0.1;
 /// The stack ends a connection of which one stream is in more than 1,024 pieces, those that it keeps apart to copy less
@@ -69,6 +72,12 @@ impl Path {
     /// Full packets in a product.
     fn packets(&self) -> f64 {
         self.product().0 as f64 / (u64::from(self.datagram_payload()) as f64)
+    }
+
+    /// Bytes of DATAGRAM frames that may wait to be sent: so much as the path carries in a tenth of a second, at least 64 kB.
+    pub(crate) fn datagram_queue(&self) -> usize {
+        let bytes = self.rate.over(DATAGRAM_WAIT).max(DATAGRAMS_LEAST);
+        usize::try_from(bytes.0).unwrap_or(usize::MAX)
     }
 
     /// Products that a stream's window holds: one in flight, and one for each round trip that what is in order waits for

@@ -129,9 +129,25 @@ pub enum Event {
     Stopped(StreamRef, Code),
     /// More streams may be opened.
     Available(ConnectionId, Direction),
+    /// A DATAGRAM frame has come (RFC 9221).
+    Datagram(ConnectionId, Bytes),
 }
 
-/// A QUIC endpoint: a machine of datagrams, and three verbs on streams.
+/// A DATAGRAM frame was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unsent {
+    /// It is longer than the path carries now, or than the peer takes: at most so many bytes.
+    #[error("it is longer than the {0} bytes that the path carries")]
+    TooLong(usize),
+    /// As much waits already as is kept.
+    #[error("as much waits already as is kept")]
+    Full,
+    /// The connection is gone, or its peer takes no DATAGRAM frames.
+    #[error("the peer takes no DATAGRAM frames")]
+    NoDatagrams,
+}
+
+/// A QUIC endpoint: a machine of datagrams, three verbs on streams, and DATAGRAM frames.
 pub trait Quic: Machine<Packet = Datagram, Port = (), Event = Event> {
     /// Opens a stream.
     ///
@@ -161,6 +177,17 @@ pub trait Quic: Machine<Packet = Datagram, Port = (), Event = Event> {
     /// # Errors
     /// [`Closed`].
     fn end(&mut self, stream: StreamRef, end: End) -> Result<(), Closed>;
+
+    /// The longest DATAGRAM frame's content that the path carries now; `None`: the connection is gone, or not ready, or its peer takes
+    /// none.
+    fn datagram_room(&mut self, connection: ConnectionId) -> Option<usize>;
+
+    /// Sends a DATAGRAM frame, once: what is lost is not repeated. Streams and datagrams take turns where both have something to
+    /// send.
+    ///
+    /// # Errors
+    /// [`Unsent`].
+    fn send_datagram(&mut self, connection: ConnectionId, data: Bytes) -> Result<(), Unsent>;
 
     /// Ends a connection and all its streams; the peer is told `code` and `reason`.
     fn close(&mut self, connection: ConnectionId, code: Code, reason: &str, now: Instant);

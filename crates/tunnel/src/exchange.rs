@@ -3,7 +3,9 @@
 use crate::http::engine_id;
 use crate::side::{Closed, Event, OpenError, Side, TunnelId};
 use crate::stream::{Phase, Stream};
-use bentpipe_connect_tcp::{DialError, Framing, Refusal, Request, Target, fields, status_field};
+use bentpipe_connect_tcp::{
+    DialError, Framing, Refusal, Request, Target, fields, status_field, udp_fields,
+};
 use bentpipe_quic::{self as quic, Code, ConnectionId, Direction, End, Quic, StreamRef};
 use h3wire::{FieldRef, H3Code};
 
@@ -16,6 +18,9 @@ impl<Q: Quic> Side<Q> {
             Ok(request) => {
                 stream.phase = Phase::Dialling;
                 stream.frame_by(request.framing);
+                if request.framing == Framing::Datagrams {
+                    self.adopt_strays(tunnel);
+                }
                 self.events.push_back(Event::Asked(tunnel, request));
             }
             Err(refusal) => {
@@ -32,6 +37,7 @@ impl<Q: Quic> Side<Q> {
         };
         stream.phase = Phase::Open;
         self.events.push_back(Event::Answered(tunnel, answer));
+        self.hand_early(tunnel);
         if answer.is_err()
             && let Some(http) = self.connections.get_mut(&tunnel.connection)
         {
@@ -48,6 +54,7 @@ impl<Q: Quic> Side<Q> {
         &mut self,
         connection: ConnectionId,
         target: &Target,
+        udp: bool,
     ) -> Result<TunnelId, OpenError> {
         let http = { self.connections.get_mut(&connection) }.ok_or(OpenError::NotReady)?;
         if http.going {
@@ -55,11 +62,16 @@ impl<Q: Quic> Side<Q> {
         }
         let template = { self.templates.first() }.filter(|_| http.ready);
         let template = template.ok_or(OpenError::NotReady)?;
+        let (fields, framing) = if udp {
+            let template = { template.for_udp() }.filter(|_| http.takes_datagrams());
+            udp_fields(&template.ok_or(OpenError::NotReady)?, target)
+        } else {
+            fields(template, target)
+        };
         let stream = { self.quic.open(connection, Direction::Both) }.map_err(|why| match why {
             quic::Unopened::Limited => OpenError::Limited,
             quic::Unopened::Gone => OpenError::NotReady,
         })?;
-        let (fields, framing) = fields(template, target);
         let fields: Vec<_> = { fields.iter() }
             .map(|(name, value)| FieldRef::new(name.as_bytes(), value.as_bytes()))
             .collect();
@@ -98,7 +110,10 @@ impl<Q: Quic> Side<Q> {
         self.respond(tunnel, status, Some(said), why.is_some());
         // What came meanwhile.
         match why {
-            None => self.events.push_back(Event::Readable(tunnel)),
+            None => {
+                self.hand_early(tunnel);
+                self.events.push_back(Event::Readable(tunnel));
+            }
             Some(_) => self.receive(tunnel),
         }
         Ok(())
@@ -120,7 +135,7 @@ impl<Q: Quic> Side<Q> {
             fields.push(FieldRef::new(b"proxy-status", said.as_bytes()));
         }
         let capsules = { http.streams.get(&tunnel.stream.0) }
-            .is_some_and(|stream| matches!(stream.framing, Framing::Capsules(_)));
+            .is_some_and(|stream| stream.framing != Framing::Bare);
         if capsules && !ends {
             fields.push(FieldRef::new(b"capsule-protocol", b"?1"));
         }

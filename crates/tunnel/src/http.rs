@@ -6,7 +6,7 @@ use bentpipe_connect_tcp::{DialError, Framing, Request};
 use bentpipe_quic::{self as quic, Code, ConnectionId, Direction, End, Quic, StreamId, StreamRef};
 use bytes::{Buf, Bytes};
 use h3wire::{Action, Config, Connection, H3Code, HeaderBlockId, HeadersKind, Recv, UniKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 /// Most of a request's or an answer's fields, encoded.
@@ -25,6 +25,8 @@ pub(crate) struct Http {
     pub(crate) going: bool,
     /// The tunnels, by their streams.
     pub(crate) streams: BTreeMap<u64, Stream>,
+    /// Far: HTTP Datagrams that came before their request, with its stream.
+    pub(crate) strays: VecDeque<(u64, Bytes)>,
 }
 
 impl Http {
@@ -35,6 +37,7 @@ impl Http {
         config.enable_connect_protocol = role == Role::Far;
         // What it adds is drawn by chance, and so would lengths be in virtual time.
         config.grease = false;
+        config.h3_datagram = true;
         let role = match role {
             Role::Near => h3wire::Role::Client,
             Role::Far => h3wire::Role::Server,
@@ -46,7 +49,13 @@ impl Http {
             ready: false,
             going: false,
             streams: BTreeMap::new(),
+            strays: VecDeque::new(),
         }
+    }
+
+    /// Whether the peer takes HTTP Datagrams.
+    pub(crate) fn takes_datagrams(&self) -> bool {
+        { self.engine.peer_settings() }.is_some_and(|settings| settings.h3_datagram)
     }
 }
 
@@ -251,7 +260,8 @@ impl<Q: Quic> Side<Q> {
             return true;
         }
         self.stream(stream).is_some_and(|found| {
-            let carries = matches!(found.phase, Phase::Open | Phase::Dialling);
+            let carries = matches!(found.phase, Phase::Open | Phase::Dialling)
+                && found.framing != Framing::Datagrams;
             !found.ended && (!carries || found.final_seen)
         })
     }
@@ -300,6 +310,7 @@ impl<Q: Quic> Side<Q> {
                         self.abort(stream);
                         return;
                     }
+                    self.capsules_came(stream);
                 }
                 Recv::Consumed(consumed)
                 | Recv::Frame { consumed, .. }

@@ -13,15 +13,20 @@
 //! each tunnel's capsules ([`bentpipe_connect_tcp`]). It holds at most one piece of what was written to a tunnel until the stack
 //! takes it, and nothing of what comes that is not read: there the stack's window is what bounds it.
 //!
+//! A tunnel of UDP (CONNECT-UDP) has no bytes but payloads: [`Side::send_udp`] and [`Event::Udp`], by QUIC's DATAGRAM frames, unordered
+//! and never repeated.
+//!
 //! It dials nothing and decides on nobody: that is the driver's.
 //!
 //! Begin with [`Side`].
 #![forbid(unsafe_code)]
 
+mod datagram;
 mod exchange;
 mod http;
 mod side;
 mod stream;
 mod transfer;
 
+pub use datagram::{DatagramCounters, NotSent};
 pub use side::{Closed, Event, OpenError, Read, Role, Side, TunnelId};

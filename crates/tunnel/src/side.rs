@@ -1,9 +1,10 @@
 //! One side of tunnels: what its driver asks for, and is told.
 
+use crate::datagram::DatagramCounters;
 use crate::http::Http;
 use crate::stream::Stream;
 use bentpipe_base::{Instant, Machine};
-use bentpipe_connect_tcp::{DialError, Request, Target, Template};
+use bentpipe_connect_tcp::{DialError, Framing, Request, Target, Template};
 use bentpipe_quic::{self as quic, Code, ConnectionId, Datagram, PublicKey, Quic, StreamRef};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -88,6 +89,8 @@ pub enum Event {
     Asked(TunnelId, Request),
     /// Near: the far side has dialled, or has not; then the tunnel is gone.
     Answered(TunnelId, Result<(), DialError>),
+    /// A UDP payload has come.
+    Udp(TunnelId, Bytes),
     /// There may be something to read.
     Readable(TunnelId),
     /// There is room to write, after there was none.
@@ -109,6 +112,7 @@ pub struct Side<Q> {
     pub(crate) name: &'static str,
     pub(crate) events: VecDeque<Event>,
     pub(crate) now: Instant,
+    pub(crate) datagrams: DatagramCounters,
 }
 
 impl<Q: Quic> Side<Q> {
@@ -122,6 +126,7 @@ impl<Q: Quic> Side<Q> {
             name: "bentpipe",
             events: VecDeque::new(),
             now: Instant::ZERO,
+            datagrams: DatagramCounters::default(),
         }
     }
 
@@ -147,6 +152,13 @@ impl<Q: Quic> Side<Q> {
         http.is_some_and(|http| http.streams.contains_key(&tunnel.stream.0))
     }
 
+    /// Whether a tunnel is one of UDP.
+    pub fn is_udp(&self, tunnel: TunnelId) -> bool {
+        let http = self.connections.get(&tunnel.connection);
+        let stream = http.and_then(|http| http.streams.get(&tunnel.stream.0));
+        stream.is_some_and(|stream| stream.framing == Framing::Datagrams)
+    }
+
     /// Near: asks for a tunnel. It may be written to at once; [`Event::Answered`] comes, or [`Event::Lost`].
     ///
     /// # Errors
@@ -156,7 +168,19 @@ impl<Q: Quic> Side<Q> {
         connection: ConnectionId,
         target: &Target,
     ) -> Result<TunnelId, OpenError> {
-        self.ask(connection, target)
+        self.ask(connection, target, false)
+    }
+
+    /// Near: asks for a tunnel of UDP, as [`Self::open`] does for one of TCP.
+    ///
+    /// # Errors
+    /// [`OpenError`]; [`OpenError::NotReady`] also where the peer takes no UDP.
+    pub fn open_udp(
+        &mut self,
+        connection: ConnectionId,
+        target: &Target,
+    ) -> Result<TunnelId, OpenError> {
+        self.ask(connection, target, true)
     }
 
     /// Far: the tunnel's target was dialled.
@@ -273,6 +297,7 @@ impl<Q: Quic> Side<Q> {
                 self.settle(connection);
                 self.events.push_back(Event::Room(connection));
             }
+            quic::Event::Datagram(connection, data) => self.datagram_came(connection, &data),
             quic::Event::Delivered(_) => {}
         }
     }

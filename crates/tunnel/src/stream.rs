@@ -29,6 +29,9 @@ pub(crate) struct Stream {
     decoder: Decoder,
     /// What was read and taken apart, for the driver.
     pub(crate) inbox: VecDeque<Read>,
+    /// Of UDP: HTTP Datagrams that came in capsules, and those that came before the tunnel stood.
+    pub(crate) capsules: Vec<Bytes>,
+    pub(crate) early: VecDeque<Bytes>,
     /// The rest of a frame that the stack has not taken yet.
     pub(crate) outbox: VecDeque<Bytes>,
     /// The driver found no room, and wants to be told when there is.
@@ -55,6 +58,8 @@ impl Stream {
             framing,
             decoder: Decoder::new(framing),
             inbox: VecDeque::new(),
+            capsules: Vec::new(),
+            early: VecDeque::new(),
             outbox: VecDeque::new(),
             starved: false,
             finishing: false,
@@ -80,6 +85,7 @@ impl Stream {
         while let Some(piece) = self.decoder.next(&mut body)? {
             match piece {
                 Piece::Data(data) => self.inbox.push_back(Read::Data(data)),
+                Piece::Datagram(datagram) => self.capsules.push(datagram),
                 Piece::Final => self.take_final(),
             }
         }

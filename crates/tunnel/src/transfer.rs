@@ -57,7 +57,7 @@ impl<Q: Quic> Side<Q> {
             let http = { self.connections.get_mut(&tunnel.connection) }.ok_or(Closed)?;
             let stream = { http.streams.get_mut(&tunnel.stream.0) }.ok_or(Closed)?;
             let carries = stream.phase == Phase::Open || (near && stream.phase == Phase::Asking);
-            if !carries || stream.finishing {
+            if !carries || stream.finishing || stream.framing == Framing::Datagrams {
                 return Err(Closed);
             }
             let length = data.len().min(PIECE);
@@ -158,7 +158,7 @@ impl<Q: Quic> Side<Q> {
         let Some(stream) = http.streams.get_mut(&tunnel.stream.0) else {
             return;
         };
-        let both = stream.framing == Framing::Bare || stream.final_read;
+        let both = !matches!(stream.framing, Framing::Capsules(_)) || stream.final_read;
         if stream.final_sent && both && stream.outbox.is_empty() && !stream.closed {
             let id = engine_id(tunnel.stream);
             stream.closed = http.engine.send_data(id, 0, true).is_ok();
@@ -182,11 +182,13 @@ impl<Q: Quic> Side<Q> {
     }
 
     pub(crate) fn cancel(&mut self, tunnel: TunnelId) {
+        self.cancel_with(tunnel, H3Code::CONNECT_ERROR);
+    }
+
+    pub(crate) fn cancel_with(&mut self, tunnel: TunnelId, code: H3Code) {
         if let Some(http) = self.connections.get_mut(&tunnel.connection) {
             // What has ended already needs no cancelling.
-            let _ = http
-                .engine
-                .abort(engine_id(tunnel.stream), H3Code::CONNECT_ERROR);
+            let _ = http.engine.abort(engine_id(tunnel.stream), code);
         }
         self.settle(tunnel.connection);
     }
