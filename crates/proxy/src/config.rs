@@ -69,10 +69,13 @@ pub struct Limits {
     pub dial: Duration,
     /// A flow on which no byte moves for so long is reset; `None`: never.
     pub idle: Option<Duration>,
+    /// A UDP flow on which nothing goes for so long is ended.
+    pub udp_idle: Duration,
 }
 
 impl Default for Limits {
-    /// 256 connections, 4 of a client; 64 MB for each; 4,096 tunnels of a client and 256 dials, of 15 s at most; idle flows stay.
+    /// 256 connections, 4 of a client; 64 MB for each; 4,096 tunnels of a client and 256 dials, of 15 s at most; idle flows of TCP stay,
+    /// those of UDP for two minutes (RFC 4787, REQ-5).
     fn default() -> Self {
         Self {
             connections: 256,
@@ -84,6 +87,7 @@ impl Default for Limits {
             },
             dial: Duration::from_secs(15),
             idle: None,
+            udp_idle: Duration::from_secs(120),
         }
     }
 }
@@ -221,6 +225,9 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
     if let Some(Idle(idle)) = table.optional("idle") {
         limits.idle = idle;
     }
+    if let Some(UdpIdle(time)) = table.optional("udp_idle") {
+        limits.udp_idle = time;
+    }
     table.finish();
     limits
 }
@@ -313,6 +320,16 @@ impl Value for DialTime {
     }
 }
 
+/// How long a UDP flow may be silent.
+struct UdpIdle(Duration);
+
+impl Value for UdpIdle {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 5s to 1h, such as \"2min\"";
+        time(value, source, 5..=3600, expected).map(Self)
+    }
+}
+
 /// Whether a policy allows.
 struct Allow(bool);
 
@@ -344,7 +361,7 @@ mod tests {
         assert_eq!(usual.limits, Limits::default());
         let config = read(
             "control = \"off\"\nmetrics = \"127.0.0.1:9464\"\n[link]\nrate = \"10Mbit/s\"\nreceive_rate = \"2Mbit/s\"\n\
-             congestion_control = \"hybla\"\nround_trip = \"500ms\"\n[limits]\ndials = 3\ndial = \"5s\"\nidle = \"1h\"\n\
+             congestion_control = \"hybla\"\nround_trip = \"500ms\"\n[limits]\ndials = 3\ndial = \"5s\"\nidle = \"1h\"\nudp_idle = \"30s\"\n\
              [[policy]]\nto = [\"10.0.0.0/8\", \"fd00::/8\"]\nport = [22, \"80-89\"]\naction = \"allow\"\n",
         )
         .unwrap();
@@ -356,6 +373,7 @@ mod tests {
         assert_eq!(config.link.control.as_deref(), Some("hybla"));
         assert_eq!(config.limits.client.dials, 3);
         assert_eq!(config.limits.idle, Some(Duration::from_secs(3600)));
+        assert_eq!(config.limits.udp_idle, Duration::from_secs(30));
         // Each network with each range.
         assert_eq!(config.rules.len(), 4);
         assert!(config.rules.iter().all(|rule| rule.allow));
@@ -376,6 +394,7 @@ mod tests {
             ),
             ("[link]\nloss = \"50%\"", "from 0% to 30%"),
             ("[limits]\ndials = 0", "from 1 to 65536"),
+            ("[limits]\nudp_idle = \"1s\"", "from 5s to 1h"),
             ("[[policy]]\naction = \"allow\"", "`to`"),
             (
                 "[[policy]]\nto = \"10.0.0.0/8\"\naction = \"alow\"",

@@ -31,6 +31,7 @@ pub(crate) fn text(status: &Status) -> Result<String, fmt::Error> {
             "Flows whose server has not answered.",
             tunnels.dialling as f64,
         ),
+        ("proxy_udp_flows", "UDP flows.", tunnels.udp.flows as f64),
     ] {
         page.gauge(name, help, value)?;
     }
@@ -78,6 +79,31 @@ pub(crate) fn text(status: &Status) -> Result<String, fmt::Error> {
         "direction",
         &bytes,
     )?;
+    let help = "UDP datagrams carried, by direction.";
+    let datagrams = [
+        ("to_clients", tunnels.udp.into),
+        ("from_clients", tunnels.udp.out),
+    ];
+    page.family(
+        ("proxy_udp_datagrams", Kind::Counter, help),
+        "direction",
+        &datagrams,
+    )?;
+    let help = "UDP datagrams dropped, by reason.";
+    let dropped: Vec<_> = { tunnels.udp.dropped.iter() }
+        .map(|(&why, &count)| (why, count))
+        .collect();
+    page.family(
+        ("proxy_udp_dropped", Kind::Counter, help),
+        "reason",
+        &dropped,
+    )?;
+    let help = "UDP flows that this end ended, by reason.";
+    let ended = [
+        ("unreachable", tunnels.udp.unreachable),
+        ("idle", tunnels.udp.idle),
+    ];
+    page.family(("proxy_udp_ended", Kind::Counter, help), "reason", &ended)?;
     let help = "Dials that failed, by reason (RFC 9209).";
     let failures: Vec<_> = { counters.failures.iter() }
         .map(|(&why, &count)| (why, count))

@@ -79,6 +79,7 @@ impl Reloader {
             dial_timeout: new.limits.dial,
             client: new.limits.client,
             idle: new.limits.idle,
+            udp_idle: new.limits.udp_idle,
             templates: current.1.templates.clone(),
         };
         self.handle.serve(far.clone());

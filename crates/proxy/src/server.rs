@@ -198,6 +198,7 @@ impl Proxy {
             dial_timeout: config.limits.dial,
             client: config.limits.client,
             idle: config.limits.idle,
+            udp_idle: config.limits.udp_idle,
         };
         let driver = Driver::far(&quic, config.listen, far.clone())?;
         let listen = driver

@@ -44,6 +44,9 @@ pub(crate) fn page(status: &Value) -> String {
     }
     .filter(|(_, count)| count.as_f64() > Some(0.0))
     .map(|(why, count)| format!("{why} {count}"));
+    let dropped = { status["udp"]["dropped"].as_object().into_iter().flatten() }
+        .filter_map(|(_, count)| count.as_u64())
+        .sum::<u64>();
     let mut lines = vec![
         format!(
             "bentpipe {}, process {}, up {:.0} s: {} at {}",
@@ -66,6 +69,13 @@ pub(crate) fn page(status: &Value) -> String {
             "carried  {} bytes to the clients, {} from them",
             of("/counters/bytes_in"),
             of("/counters/bytes_out"),
+        ),
+        format!(
+            "udp      {} flows; {} datagrams to the clients, {} from them, {} dropped",
+            of("/udp/flows"),
+            of("/udp/into"),
+            of("/udp/out"),
+            dropped,
         ),
     ];
     let lost = text(status, "/last_loss");

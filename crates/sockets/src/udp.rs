@@ -1,8 +1,11 @@
 //! UDP in batches: one system call sends many datagrams of one length (UDP_SEGMENT, "GSO"), and one
 //! receives many of one peer (UDP_GRO). See udp(7).
 
+mod connected;
 pub(crate) mod msghdr;
 mod port;
+
+pub use connected::{connected, is_too_long};
 
 use crate::socket::{self, set_raw, set_u32};
 use bentpipe_base::Bytes;

@@ -1,5 +1,6 @@
 //! The loop: one UDP socket, the sockets of flows, and the time.
 
+use crate::datagram_flow::UdpFlows;
 use crate::far::{Far, Serving};
 use crate::flow::{Fate, Flow, Phase, READ};
 use crate::handle::{Counters, Handle, Order};
@@ -66,7 +67,7 @@ pub(crate) enum Part {
 pub struct Driver {
     pub(crate) side: Side<Endpoint>,
     udp: Udp,
-    epoll: Epoll,
+    pub(crate) epoll: Epoll,
     waker: Arc<Waker>,
     orders: (Sender<Order>, Receiver<Order>),
     pub(crate) origin: std::time::Instant,
@@ -81,7 +82,8 @@ pub struct Driver {
     unsent: Option<Datagram>,
     /// ICMP has said something of the port's datagrams.
     udp_failed: bool,
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) udp_flows: UdpFlows,
     /// Connections that stand.
     pub(crate) connections: BTreeMap<ConnectionId, Peer>,
     pub(crate) watch: Watch,
@@ -156,6 +158,7 @@ impl Driver {
             unsent: None,
             udp_failed: false,
             buffer: vec![0; RECEIVE.max(READ)],
+            udp_flows: UdpFlows::default(),
             connections: BTreeMap::new(),
             watch: Watch::default(),
             windows: Windows::of(config),
@@ -436,6 +439,8 @@ impl Driver {
                 self.answered_reserved(tunnel, Err(NoTunnel::Dial(why)));
                 self.abort(tunnel);
             }
+            Event::Udp(tunnel, payload) => self.udp_came(tunnel, &payload),
+            Event::Readable(tunnel) if self.udp_flows.has(tunnel) => self.udp_readable(tunnel),
             Event::Readable(tunnel) | Event::Writable(tunnel) => self.touch(tunnel),
             Event::Done(tunnel) => drop(self.lingering.remove(&tunnel)),
             Event::Reset(tunnel) => {
@@ -459,6 +464,7 @@ impl Driver {
             }
             _ => {}
         }
+        self.udp_flows.forget_all(lost);
         self.lingering.retain(|tunnel, _| tunnel.connection != lost);
         let gone: Vec<_> = { self.tokens.keys().copied() }
             .filter(|tunnel| tunnel.connection == lost)
@@ -488,6 +494,11 @@ impl Driver {
         }
     }
 
+    pub(crate) fn new_token(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
     /// Takes a flow in.
     pub(crate) fn admit(
         &mut self,
@@ -504,8 +515,7 @@ impl Driver {
         socket::set_urgent_inline(&socket)?;
         // A host that is gone says nothing, and neither does one that waits.
         tcp::set_keepalive(&socket, PROBE, PROBE_AGAIN, PROBES)?;
-        let token = self.next;
-        self.next += 1;
+        let token = self.new_token();
         let interest = Interest::READ | Interest::WRITE | Interest::PEER_CLOSED | Interest::EDGE;
         self.epoll.add(&socket, token, interest)?;
         let flow = Flow::new(socket, tunnel, phase, keep);
@@ -516,6 +526,9 @@ impl Driver {
     }
 
     fn pump(&mut self, token: u64) {
+        if self.udp_flows.has_token(token) {
+            return self.pump_udp(token);
+        }
         let Some(flow) = self.flows.get_mut(&token) else {
             return;
         };
@@ -551,6 +564,7 @@ impl Driver {
     /// A flow is no more; it is reset where it still stands.
     pub(crate) fn abort(&mut self, tunnel: TunnelId) {
         self.forget_dial(tunnel);
+        self.udp_flows.forget(tunnel);
         if let Some(token) = self.tokens.remove(&tunnel)
             && let Some(flow) = self.flows.remove(&token)
         {

@@ -29,6 +29,8 @@ pub struct Far {
     pub client: ClientLimits,
     /// A flow on which no byte moves for so long is reset; `None`: never.
     pub idle: Option<Duration>,
+    /// A UDP flow on which nothing goes for so long is ended.
+    pub udp_idle: Duration,
 }
 
 /// What one client, a key, may have at a time.
@@ -177,6 +179,9 @@ impl Driver {
 
     /// Far: dials the first of these that may be reached, and the next where that fails.
     pub(crate) fn dial(&mut self, tunnel: TunnelId, mut addresses: VecDeque<SocketAddr>) {
+        if self.side.is_udp(tunnel) {
+            return self.dial_udp(tunnel, addresses);
+        }
         let Part::Far(serving) = &self.part else {
             return;
         };

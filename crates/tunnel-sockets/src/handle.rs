@@ -1,5 +1,6 @@
 //! What other threads ask of a driver, and what it tells of itself.
 
+use crate::datagram_flow::UdpStatus;
 use crate::driver::Driver;
 use crate::far::Far;
 use bentpipe_connect_tcp::DialError;
@@ -143,6 +144,8 @@ pub struct Status {
     pub flows: usize,
     /// Of these, the far side still dials.
     pub dialling: usize,
+    /// UDP, where it is carried.
+    pub udp: UdpStatus,
     /// What only ever grows.
     pub counters: Counters,
 }
@@ -175,6 +178,7 @@ impl Driver {
             dialling: { self.flows.values() }
                 .filter(|flow| flow.is_dialling())
                 .count(),
+            udp: self.udp_status(),
             counters: self.counters.clone(),
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! near: [`Near::carry`] hands in a client's socket and its target → a tunnel; [`Near::ask`] asks for one before there is a socket
-//! far:  a tunnel is asked for → [`Policy`] → a dial by the kernel's TCP → a tunnel
+//! far:  a tunnel is asked for → [`Policy`] → a dial by the kernel's TCP → a tunnel; or a connected UDP socket, where UDP is asked for
 //! both: socket ↔ tunnel, half-closes and resets as they come
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! Begin with [`Driver`].
 
 mod awaited;
+mod datagram_flow;
 mod dial;
 mod driver;
 mod far;
@@ -25,6 +26,7 @@ mod policy;
 mod stalled;
 mod watch;
 
+pub use datagram_flow::UdpStatus;
 pub use driver::{Driver, DriverError};
 pub use far::{ClientLimits, Far};
 pub use handle::{ConnectionStatus, Counters, Handle, Status};

@@ -68,7 +68,8 @@ impl Watch {
 impl Driver {
     /// When to look at the connections next.
     pub(crate) fn look_at(&self) -> Option<Instant> {
-        let due = !self.connections.is_empty() && (self.open() > 0 || self.watch.refused.is_some());
+        let flows = self.open() > 0 || !self.udp_flows.is_empty();
+        let due = !self.connections.is_empty() && (flows || self.watch.refused.is_some());
         due.then_some(self.watch.looked + TICK)
     }
 
@@ -80,6 +81,7 @@ impl Driver {
         self.watch.looked = now;
         self.end_idle();
         self.make_room();
+        self.end_idle_udp();
         let refused = self.watch.refused;
         let mut gone: Vec<ConnectionId> = Vec::new();
         let mut doubted = false;

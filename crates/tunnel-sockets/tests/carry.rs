@@ -69,6 +69,7 @@ impl Pair {
                 dials: 100,
             },
             idle: None,
+            udp_idle: Duration::from_secs(120),
         };
         let far = Driver::far(&far, loopback(), serve).unwrap();
         let peer = far.address().unwrap();
