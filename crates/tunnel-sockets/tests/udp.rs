@@ -5,9 +5,7 @@
 use bentpipe_base::{self as base, Bytes, Machine, Probability, Rate};
 use bentpipe_cc::{LinkParams, Settings};
 use bentpipe_connect_tcp::{DialError, Target, Template};
-use bentpipe_quic::{
-    Config, CongestionControl, ConnectionId, Datagram, Endpoint, Identity, Path, Quic,
-};
+use bentpipe_quic::{Config, CongestionControl, ConnectionId, Datagram, Endpoint, Identity, Path};
 use bentpipe_tunnel::{Event, Role, Side, TunnelId};
 use bentpipe_tunnel_sockets::{ClientLimits, Driver, Far, Handle, Policy, Rule, UdpStatus};
 use bytes::BytesMut;
