@@ -10,6 +10,7 @@ use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::thread;
+use std::time::{Duration, Instant};
 
 #[test]
 fn nobody_is_answered_without_the_token() {
@@ -88,6 +89,14 @@ fn a_name_that_is_made_to_lead_here_is_refused() {
         assert_eq!(said.status, 421, "{host}");
     }
     assert_eq!(web.raw("GET /api/about", &token, b"").status, 421);
+    // Two hosts, of which a proxy may have gone by the other.
+    let twice = format!("{}Host: evil.example\r\n{token}", web.host());
+    assert_eq!(web.raw("GET /api/about", &twice, b"").status, 400);
+    let own = web.bearer();
+    for (host, status) in [("evil.example".to_owned(), 400), (web.at.to_string(), 200)] {
+        let said = web.raw(&format!("GET http://{host}/api/about"), &own, b"");
+        assert_eq!(said.status, status, "{host}");
+    }
     for host in [format!("localhost:{port}"), "testbed.example".to_owned()] {
         let said = web.raw("GET /api/about", &format!("Host: {host}\r\n{token}"), b"");
         assert_eq!(said.status, 200, "{host}");
@@ -282,5 +291,9 @@ fn who_says_nothing_is_let_go() {
     for stream in &mut streams {
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: ");
     }
+    // Who has the token does not wait until their time is up, which is 15 s.
+    let began = Instant::now();
     assert_eq!(web.get("/api/about").status, 200);
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(5), "{waited:?}");
 }

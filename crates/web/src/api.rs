@@ -5,6 +5,8 @@ mod runs;
 
 use crate::answer::{Answer, Refusal, json, secured};
 use crate::form::{self, LONGEST};
+use crate::guard::unambiguous;
+use crate::seats::TokenShown;
 use crate::server::Server;
 use crate::store::open_regular;
 use crate::{assets, child, library, orders, studies};
@@ -75,10 +77,17 @@ pub(crate) fn router(server: Shared) -> Router {
 async fn gate(State(server): State<Shared>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let open = path == "/" || path == "/login" || assets::is_public(path.trim_start_matches('/'));
-    let admitted = server.guard.knows(request.headers()).and_then(|()| {
-        let asks = || server.guard.admits(request.method(), request.headers());
-        if open { Ok(()) } else { asks() }
-    });
+    let headers = request.headers();
+    let clear = unambiguous(request.uri(), headers);
+    let admitted = clear
+        .and_then(|()| server.guard.knows(headers))
+        .and_then(|()| {
+            let asks = server.guard.admits(request.method(), headers);
+            if let (Ok(()), Some(shown)) = (&asks, request.extensions().get::<TokenShown>()) {
+                shown.set();
+            }
+            if open { Ok(()) } else { asks }
+        });
     let response = match admitted {
         Err(refusal) => refusal.into_response(),
         Ok(()) => match tokio::time::timeout(PATIENCE, next.run(request)).await {

@@ -6,7 +6,7 @@
 
 use crate::answer::Refusal;
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq as _;
@@ -137,6 +137,18 @@ impl Guard {
             || (port == Some(self.port)
                 && (name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()))
     }
+}
+
+/// Refuses requests that say in two ways whom they are for: a proxy before this server may have gone by the other.
+pub(crate) fn unambiguous(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    let twice = headers.get_all(HOST).iter().nth(1).is_some();
+    let host = text(headers, HOST.as_str());
+    let other = uri.authority().is_some_and(|it| Some(it.as_str()) != host);
+    if twice || other {
+        let said = "the request names two hosts, in its first line or by `Host`: expected one";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, said));
+    }
+    Ok(())
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

@@ -21,6 +21,7 @@ pub mod live;
 mod note;
 mod orders;
 mod queue;
+mod seats;
 mod server;
 mod store;
 mod studies;

@@ -5,11 +5,15 @@ use crate::api;
 use crate::child::{self, Limits};
 use crate::guard::Guard;
 use crate::queue::{Jobs, Queue};
+use crate::seats::{Seats, TokenShown};
 use crate::store::Store;
 use crate::studies::Studies;
 use anyhow::Context;
 use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
@@ -20,9 +24,9 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 
-/// Connections at a time; more wait in the kernel.
+/// Connections at a time.
 const CONNECTIONS: usize = 256;
 /// How long a connection may take to say what it wants, also the next time.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -83,10 +87,10 @@ pub(crate) async fn serve(
         print("Whoever sees the traffic sees the token: there is no TLS here.")?;
     }
     let app = api::router(Arc::clone(&server));
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut seats = Seats::new(CONNECTIONS);
     loop {
         tokio::select! {
-            () = admit(&listener, &places, &app) => {}
+            () = admit(&listener, &mut seats, &app) => {}
             _ = interrupted.recv() => break,
             _ = terminated.recv() => break,
         }
@@ -141,18 +145,12 @@ fn installed_advisor(program: &Path) -> Option<PathBuf> {
     folders.find(|folder| folder.join("index.html").is_file())
 }
 
-/// Takes the next connection once there is a place for it.
-async fn admit(listener: &TcpListener, places: &Arc<Semaphore>, app: &Router) {
-    let Ok(place) = Arc::clone(places).acquire_owned().await else {
-        return;
-    };
+/// Takes the next connection.
+async fn admit(listener: &TcpListener, seats: &mut Seats, app: &Router) {
     match listener.accept().await {
         Ok((stream, _)) => {
             let app = app.clone();
-            tokio::spawn(async move {
-                converse(stream, app).await;
-                drop(place);
-            });
+            seats.take(|shown| converse(stream, app, shown)).await;
         }
         // Descriptors have run out, or the peer has gone already.
         Err(error) => {
@@ -162,14 +160,19 @@ async fn admit(listener: &TcpListener, places: &Arc<Semaphore>, app: &Router) {
     }
 }
 
-async fn converse(stream: TcpStream, app: Router) {
+async fn converse(stream: TcpStream, app: Router, shown: TokenShown) {
     // What is sent is whole answers and events that are wanted at once.
     let _ = stream.set_nodelay(true);
+    let app = TowerToHyperService::new(app);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(shown.clone());
+        app.call(request)
+    });
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(64 << 10)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+        .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = conversation.await {
         tracing::debug!(%error, "connection");
     }
