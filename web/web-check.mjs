@@ -50,6 +50,18 @@ const go = async (page, hash) => {
   await page.evaluate((hash) => (location.hash = hash), hash);
   await told(page, "shown", `#${hash}`);
 };
+/** Presses Tab until what is called `wanted` has the focus; `is` may ask for more. */
+const tab = async (page, wanted, is = () => true) => {
+  for (let i = 0; i < 250; i++) {
+    const on = await page.evaluate(() => {
+      const on = document.activeElement;
+      return { tagName: on.tagName, words: on.id || on.name || on.ariaLabel || on.textContent.trim() };
+    });
+    if (wanted.test(on.words) && is(on)) return;
+    await page.keyboard.press("Tab");
+  }
+  assert.fail(`${wanted} is not reached by Tab`);
+};
 const saved = async (page, click) => {
   const [download] = await Promise.all([page.waitForEvent("download"), click()]);
   return { name: download.suggestedFilename(), text: readFileSync(await download.path(), "utf8") };
@@ -226,7 +238,8 @@ try {
     await page.getByRole("button", { name: /^Bypass/ }).click();
     await said("Bypassed");
     await stage.download();
-    await page.getByRole("button", { name: "Split again" }).click();
+    await tab(page, /^Split again$/);
+    await page.keyboard.press("Enter");
     await said("Well:");
     stage.configure("[limits]\nflows = 777\n");
     await page.getByRole("button", { name: /^Reload/ }).click();
@@ -253,28 +266,38 @@ try {
   const keys = await fresh.newPage();
   await keys.goto(`${origin}/#run`);
   await told(keys, "checked", null);
-  const focus = () => keys.evaluate(() => {
-    const on = document.activeElement;
-    return on.id || on.name || on.ariaLabel || on.textContent.trim();
-  });
-  const tab = async (wanted, most = 80) => {
-    for (let i = 0; i < most; i++) {
-      if (wanted.test(await focus())) return;
-      await keys.keyboard.press("Tab");
-    }
-    assert.fail(`${wanted} is not reached by Tab`);
-  };
-  await tab(/^scenario$/);
+  await tab(keys, /^scenario$/);
   await keys.keyboard.type("geo.toml");
-  await tab(/^Seed$/);
+  await tab(keys, /^Seed$/);
   await keys.keyboard.press("Control+A");
   await keys.keyboard.type("7");
-  await tab(/^start$/);
+  await tab(keys, /^start$/);
   await keys.keyboard.press("Enter");
   await told(keys, "over", null);
-  await tab(/^result.json/);
+  await tab(keys, /^result.json/);
   const [own] = await Promise.all([keys.waitForEvent("download"), keys.keyboard.press("Enter")]);
   assert.equal(JSON.parse(readFileSync(await own.path(), "utf8")).seed, 7);
+  // Two runs of the past are compared, and their table is saved.
+  await tab(keys, /^History$/);
+  await keys.keyboard.press("Enter");
+  await told(keys, "shown", "#history");
+  for (const label of [/^compare geo$/, /^compare split, reno$/]) {
+    await tab(keys, label);
+    await keys.keyboard.press("Space");
+  }
+  await tab(keys, /^Compare$/, (on) => on.tagName === "BUTTON");
+  await keys.keyboard.press("Enter");
+  await told(keys, "compared", null);
+  await tab(keys, /^Save as CSV$/);
+  const [table] = await Promise.all([keys.waitForEvent("download"), keys.keyboard.press("Enter")]);
+  assert.match(readFileSync(await table.path(), "utf8"), /^"measure","unit","geo","split, reno"/);
+  // What a study has found so far.
+  await tab(keys, /^Studies$/);
+  await keys.keyboard.press("Enter");
+  await told(keys, "shown", "#studies");
+  await tab(keys, /what sing-soh-2005.scenario.toml has found so far, of fewer points/);
+  await keys.keyboard.press("Enter");
+  await told(keys, "points", null);
   await keys.close();
 
   // What a screen reader and weak eyes meet, in light and dark; and how it stands on narrow screens.

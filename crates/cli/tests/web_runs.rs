@@ -179,16 +179,21 @@ fn what_a_killed_lab_run_left_is_swept_at_the_next_start() {
     web.child.wait().unwrap();
     let run = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
     rustix::process::kill_process(run, rustix::process::Signal::KILL).unwrap();
-    let left = || {
+    // By its namespaces.
+    let left = || -> Vec<Owner> {
         let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-        let owners = names.filter_map(|name| Some(Owner::parse(&name)?.0.pid));
-        owners.filter(|owner| *owner == pid).count()
+        let owners = names.filter_map(|name| Some(Owner::parse(&name)?.0));
+        owners.filter(|owner| owner.pid == pid).collect()
     };
-    assert!(left() > 0, "it had namespaces");
+    assert!(!left().is_empty(), "it had namespaces");
+    // Its threads take a while to end.
+    while left().iter().any(Owner::is_alive) {
+        thread::sleep(Duration::from_millis(20));
+    }
     let results = std::mem::replace(&mut web.results, tempfile::tempdir().unwrap());
     let web = Web::start_in(results, &[]);
-    assert_eq!(left(), 0);
+    assert!(left().is_empty());
     assert_eq!(web.until(&id, &["interrupted"])["state"], "interrupted");
 }
 
