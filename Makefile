@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo advisor advisor-check web-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet bench-web programs soak miri wheel python-test bench-python deb deb-check fuzz clean
+.PHONY: help setup demo advisor advisor-check web-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet bench-web programs soak miri wheel python-test notebooks bench-python deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -92,6 +92,11 @@ python-test: ## that package in a fresh environment: ruff, mypy, pytest against 
 	@scripts/wheel
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/python-test $(ARGS)
+
+notebooks: ## its notebooks with their figures, as pages in target/notebooks
+	@scripts/setup python
+	@scripts/wheel
+	@scripts/notebooks
 
 bench-python: ## the package beside the command: overhead, samples to polars, a Dask cluster; ARGS=shards: a million points
 	@scripts/setup python
