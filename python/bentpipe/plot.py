@@ -50,7 +50,7 @@ def figure(one: Figure) -> matplotlib.figure.Figure:
 
 def time_sequence_graph(one: TimeSequence) -> matplotlib.figure.Figure:
     """The time-sequence graph of a capture: segments, acknowledgements and the window by the bytes of the stream."""
-    canvas, (axes,) = _canvas(1, one.heading, legend=1)
+    canvas, (axes,) = _canvas(1, one.heading, legend=2)
     for layer in one.layers:
         style: dict[str, Any] = {"color": layer.colour, "label": layer.name}
         width = 2.4 if layer.name == "retransmissions" else 1.2
@@ -67,7 +67,7 @@ def time_sequence_graph(one: TimeSequence) -> matplotlib.figure.Figure:
     axes.set_xlabel("time since the first packet (s)")
     axes.set_ylabel("place in the stream (bytes)")
     axes.set_title(f"{one.sender} to {one.receiver}", loc="left", fontsize=8, color="#55616e")
-    canvas.legend(loc="outside lower left", ncols=len(one.layers), frameon=False, fontsize=8)
+    canvas.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8)
     return canvas
 
 

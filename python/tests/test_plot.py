@@ -17,6 +17,7 @@ from typing import Any
 import matplotlib.axes
 import matplotlib.figure
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import bentpipe
 from bentpipe import plot
@@ -100,9 +101,16 @@ def test_every_figure_of_the_papers_shows_what_the_folder_holds(file: Path, tmp_
     content = tomllib.loads(file.read_text())
     seeds = 2 if any(spec.get("band", "none") != "none" for spec in content["figures"]) else 1
     result = bentpipe.Study.load(file).run(out=tmp_path / "out", seeds=seeds, quick=True)
+    show_what_the_folder_holds(content, result)
+
+
+def show_what_the_folder_holds(content: dict[str, Any], result: bentpipe.StudyResult) -> None:
+    """Every figure of a study, as it is drawn, beside what its points say."""
     points = result.points().rows()
     canvases = plot.figures(result)
     assert list(canvases) == [spec["name"] for spec in content["figures"]]
+    for canvas in canvases.values():
+        is_within_its_edges(canvas)
     for spec, figure in zip(content["figures"], result.figures, strict=True):
         canvas = canvases[spec["name"]]
         title = canvas.get_suptitle().replace("\n", " ")
@@ -142,6 +150,15 @@ def test_every_figure_of_the_papers_shows_what_the_folder_holds(file: Path, tmp_
             bands = [one for one in main.collections if len(one.get_paths())]
             assert len(bands) == sum(1 for line in figure.lines if line.low)
             assert all(low <= y <= high for line in figure.lines for low, y, high in zip(line.low, line.y, line.high, strict=True))
+
+
+def is_within_its_edges(canvas: matplotlib.figure.Figure) -> None:
+    """What stands around the panels is drawn whole."""
+    agg = FigureCanvasAgg(canvas)
+    agg.draw()
+    box = canvas.get_tightbbox(agg.get_renderer())
+    width, height = canvas.get_size_inches()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (box.extents, width, height)
 
 
 def number(text: str) -> bool:
@@ -219,6 +236,8 @@ def test_time_sequences_of_captures(text: str, tmp_path: Path) -> None:
     assert part.seconds == (0.0, 0.5) and all(t <= 0.5 for layer in part.layers[2:] for t in layer.columns[0])
     canvases = plot.figures(result)
     assert list(canvases) == ["all", "part"]
+    for canvas in canvases.values():
+        is_within_its_edges(canvas)
     (axes,) = canvases["all"].axes
     assert axes.get_xlabel() == "time since the first packet (s)" and canvases["part"].axes[0].get_xlim() == (0.0, 0.5)
     (strokes,) = (one for one in axes.collections if one.get_label() == "segments")
