@@ -89,14 +89,19 @@ def digest(folder: Path) -> str:
 
 
 def overhead(command: str, folder: Path) -> None:
-    """Processes from start to end: interpreter and imports are Python's, tables and report the command's."""
+    """Processes from start to end: tables and report are the command's, interpreter and imports Python's, which a third process
+    with nothing to do tells."""
     segments = segments_of(0.010)
     file = study(folder, 1000, segments)
-    took: dict[str, list[float]] = {"command": [], "python": []}
-    spent: dict[str, list[float]] = {"command": [], "python": []}
+    took: dict[str, list[float]] = {"command": [], "python": [], "import": []}
+    spent: dict[str, list[float]] = {"command": [], "python": [], "import": []}
     for turn in range(5):
-        outs = [folder / f"{name}-{turn}" for name in took]
-        calls = [[command, "study", "run", file, "--threads", "2", "--out", outs[0]], [sys.executable, "-c", STUDY, file, outs[1]]]
+        outs = [folder / f"{name}-{turn}" for name in ("command", "python")]
+        calls = [
+            [command, "study", "run", file, "--threads", "2", "--out", outs[0]],
+            [sys.executable, "-c", STUDY, file, outs[1]],
+            [sys.executable, "-c", "import bentpipe"],
+        ]
         for name, call in zip(took, calls, strict=True):
             before = processor()
             took[name].append(ran(*call))
@@ -104,8 +109,9 @@ def overhead(command: str, folder: Path) -> None:
         assert digest(outs[0]) == digest(outs[1]), "the two have other bytes"
     print(f"1000 points of 10 ms ({segments} segments each), two threads")
     for what, values in (("from start to end", took), ("of processors", spent)):
-        theirs, ours = (statistics.median(values[name]) for name in values)
-        print(f"  {what}: command {theirs:.2f} s, Python {ours:.2f} s: {100 * (ours / theirs - 1):+.1f}%")
+        theirs, ours, start = (statistics.median(values[name]) for name in values)
+        more = 100 * (ours / theirs - 1)
+        print(f"  {what}: command {theirs:.2f} s, Python {ours:.2f} s: {more:+.1f}%; {start:.2f} s of it start the interpreter")
 
 
 def processor() -> float:
