@@ -19,6 +19,7 @@ from . import _native
 from .errors import BentpipeError, ScenarioError, StudyError, VersionError, same_version
 from .figure import Figure, TimeSequence
 from .result import Table
+from .scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas
@@ -78,6 +79,17 @@ class Study:
         Raises `ValueError` where it has no axis `seed`.
         """
         return Study(self._own.with_values(seeds, quick))
+
+    def scenarios(self) -> Iterator[tuple[dict[str, str], Scenario]]:
+        """Every point in the study's order: its label on each axis, and the scenario that is run; for what `Study.run` does not do,
+        such as a congestion control in Python, or a trace. Made one at a time; each may be pickled.
+
+        Raises `ScenarioError` at a point whose values contradict each other.
+        """
+        axes = list(self.axes)
+        for number in range(len(self)):
+            labels, scenario = self._own.scenario(number)
+            yield dict(zip(axes, labels, strict=True)), Scenario(scenario)
 
     def run(
         self,

@@ -24,6 +24,21 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
+    /// A point of a study; `profile` is the content of its profile of traffic.
+    pub(crate) fn of_point(
+        file: String,
+        scenario: bentpipe_scenario::Scenario,
+        profile: Option<String>,
+    ) -> Self {
+        Self {
+            file,
+            text: scenario.to_toml(),
+            settings: Vec::new(),
+            profile,
+            scenario,
+        }
+    }
+
     /// Reads the text. A profile of traffic is `profile`, or read from beside the file.
     fn read(
         py: Python<'_>,

@@ -6,7 +6,7 @@ use crate::interruptible::interruptible;
 use crate::table::{Builder, Table};
 use bentpipe_base::read_text;
 use bentpipe_scenario::Scenario;
-use bentpipe_scenario::study::{Engine, TimeSequence};
+use bentpipe_scenario::study::{Engine, Point, TimeSequence};
 use bentpipe_study::{
     Cell, Drawn, Loaded, MOST_POINTS, Options, Progress, ReferenceValues, Results, Row, Shard,
     StudyError, capture_folder, captured, cells, lines, simulate, simulate_captured, single,
@@ -240,6 +240,24 @@ impl Study {
 
     fn __len__(&self) -> usize {
         self.study.len() as usize
+    }
+
+    /// The scenario of point number `index`, and its label on each axis.
+    fn scenario(
+        &self,
+        py: Python<'_>,
+        index: u64,
+    ) -> PyResult<(Vec<String>, crate::scenario::Scenario)> {
+        let point = self.study.expander().point(index);
+        let Point {
+            labels, scenario, ..
+        } = point.map_err(|problems| errors::of_problems(py, &problems))?;
+        let named = scenario.traffic.as_ref().and_then(|traffic| traffic.file());
+        let profile = { self.profiles.iter() }.find(|(name, _)| Some(name.as_str()) == named);
+        let profile = profile.map(|(_, content)| content.clone());
+        let file = format!("{}, {}", self.file, labels.join(", "));
+        let scenario = crate::scenario::Scenario::of_point(file, scenario, profile);
+        Ok((labels, scenario))
     }
 
     /// Measures the points of these numbers: a line of JSON each. Nothing is written.

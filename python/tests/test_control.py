@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +93,17 @@ def test_a_control_may_be_of_one_flow(scenario: bentpipe.Scenario) -> None:
     assert got.flows["congestion_control"] == ["Reno", "cubic"]
     wanted = bentpipe.run(scenario.set("flows.own.congestion_control", "reno"))
     assert named(got, "reno") == named(wanted, "reno")
+
+
+def test_a_control_is_swept_over_the_points_of_a_study(tmp_path: Path) -> None:
+    file = tmp_path / "swept.toml"
+    losses = '[[sweep]]\nname = "per"\nkey = "links.l.packet_error_rate"\nvalues = ["0", "0.1%", "1%"]\n'
+    file.write_text(SATELLITE.replace("cubic", "reno") + losses + '[[sweep]]\nname = "seed"\nkey = "seed"\nvalues = "1..2"\n')
+    study = bentpipe.Study.load(file)
+    wanted = study.run(out=tmp_path / "out").points()["goodput"]
+    runs = [bentpipe.run(scenario, control=Reno) for _, scenario in study.scenarios()]
+    got = [dict(zip(run.measures["measure"], run.measures["value"], strict=True))["goodput"] for run in runs]
+    assert got == wanted and len(set(got)) > 3
 
 
 class Paced(CongestionControl):

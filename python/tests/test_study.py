@@ -239,6 +239,20 @@ def test_what_cannot_be_meant_is_refused(study_file: Path, tmp_path: Path, whole
         study.run(out=full / "below")
 
 
+def test_scenarios_are_the_points(study_file: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
+    study = bentpipe.Study.load(study_file)
+    points = study.results(tmp_path / "whole").points().rows()
+    scenarios = list(study.scenarios())
+    assert len(scenarios) == len(points) == 12
+    for (labels, scenario), point in zip(scenarios, points, strict=True):
+        assert labels == {axis: point[axis] for axis in ("rate", "per", "seed")}
+        run = bentpipe.run(pickle.loads(pickle.dumps(scenario)))
+        measures = dict(zip(run.measures["measure"], run.measures["value"], strict=True))
+        assert measures["goodput"] == point["goodput"] and measures["segments"] == 50
+    with pytest.raises(bentpipe.ScenarioError, match=r"set links\.l\.dealy"):
+        scenarios[0][1].set("links.l.dealy", "1ms")
+
+
 def test_studies_cross_processes(study_file: Path) -> None:
     study = bentpipe.Study.load(study_file).with_values(seeds=5)
     again = pickle.loads(pickle.dumps(study))
