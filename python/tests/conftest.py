@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
+
+# Where a shell runs the tests in the background it has Ctrl-C ignored, and those that stop by it would never end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TEXT = """name = "small"
 time_limit = "20s"
