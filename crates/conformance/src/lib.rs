@@ -17,6 +17,7 @@ mod bursts;
 mod calls;
 mod epoll;
 mod errno;
+mod fast_open;
 mod options;
 mod readiness;
 mod socket;

@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) user_timeout: c_int,
     /// `TCP_NOTSENT_LOWAT`; 0: not set.
     pub(crate) not_sent_low_at: u32,
+    /// `TCP_FASTOPEN`: how many connections may be opened early; 0: none.
+    pub(crate) fast_open: c_int,
     /// `TCP_INQ`.
     pub(crate) in_queue: bool,
     /// `IP_TOS`.
@@ -49,6 +51,7 @@ impl Default for Options {
             keep_idle: 7_200,
             user_timeout: 0,
             not_sent_low_at: 0,
+            fast_open: 0,
             in_queue: false,
             type_of_service: 0,
             mtu_discovery: libc::IP_PMTUDISC_WANT,
@@ -111,6 +114,8 @@ impl Options {
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) if first >= 0 => self.user_timeout = first,
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => return Err(Errno(libc::EINVAL)),
             (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => self.not_sent_low_at = first as u32,
+            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) if first >= 0 => self.fast_open = first,
+            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => return Err(Errno(libc::EINVAL)),
             (libc::IPPROTO_TCP, TCP_INQ) => self.in_queue = on,
             (libc::IPPROTO_IP, libc::IP_TOS) => self.type_of_service = first & 0xff,
             (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
@@ -146,6 +151,7 @@ impl Options {
                 set => set,
             }],
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => vec![self.keep_idle],
+            (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => vec![self.fast_open],
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => vec![self.user_timeout],
             (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => vec![self.not_sent_low_at as c_int],
             (libc::IPPROTO_TCP, TCP_INQ) => flag(self.in_queue),

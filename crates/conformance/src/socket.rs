@@ -7,6 +7,7 @@ use bentpipe_host::{ConnectError, ConnectionId, ListenerId};
 use bentpipe_tcp::{Cause, Connection, Event, State as Tcp};
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 /// What is behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) struct Socket {
     pub(crate) kind: Kind,
     ipv6: bool,
     local: Option<SocketAddr>,
+    /// It comes from `accept`: before its handshake is complete it may be written to (TCP Fast Open).
+    accepted: bool,
     pub(crate) blocks: bool,
     pub(crate) options: Options,
     /// `SO_ERROR`: told once.
@@ -48,6 +51,7 @@ impl Socket {
             kind,
             ipv6,
             local: None,
+            accepted: false,
             blocks,
             options,
             error: None,
@@ -136,10 +140,12 @@ impl State {
             .local
             .unwrap_or(SocketAddr::new(wildcard(socket.ipv6), 0));
         let config = self.configured(&socket.options);
+        let fast_open = socket.options.fast_open;
         // Linux lets one more wait than was asked for.
         let backlog = usize::try_from(backlog).unwrap_or(0) + 1;
         let listening = self.host.listen(at, &config, backlog);
         let listener = listening.map_err(|_| Errno(libc::EADDRINUSE))?;
+        self.set_fast_open(listener, fast_open);
         self.socket_mut(fd)?.kind = Kind::Listener(listener);
         Ok(())
     }
@@ -157,6 +163,7 @@ impl State {
             return Progress::Pending;
         };
         let mut socket = Socket::new(ipv6, true, Kind::Connection(id), options);
+        socket.accepted = true;
         if let Some(connection) = self.host.connection(id) {
             socket.peer_closed = peer_has_closed(connection.state());
             if connection.state() == Tcp::Closed {
@@ -177,22 +184,33 @@ impl State {
             Kind::Connection(id) => return self.connecting(fd, id, again),
             Kind::Idle => {}
         }
+        match self.open_connection(fd, to, false) {
+            Ok(_) => Progress::Pending,
+            Err(errno) => Progress::Done(Err(errno)),
+        }
+    }
+
+    /// Has the host connect a socket that is not connected; `fast_open`: by TCP Fast Open.
+    pub(crate) fn open_connection(
+        &mut self,
+        fd: c_int,
+        to: SocketAddr,
+        fast_open: bool,
+    ) -> Answer<ConnectionId> {
+        let socket = self.socket(fd)?;
         let from = socket
             .local
             .unwrap_or(SocketAddr::new(wildcard(socket.ipv6), 0));
-        let config = self.configured(&socket.options);
-        match self.host.connect(from, to, &config, self.now) {
-            Ok(id) => {
-                self.hold(id, fd);
-                if let Ok(socket) = self.socket_mut(fd) {
-                    socket.kind = Kind::Connection(id);
-                }
-                Progress::Pending
-            }
-            Err(ConnectError::NoAddress(_)) => Progress::error(libc::EADDRNOTAVAIL),
-            Err(ConnectError::NoHost(_)) => Progress::error(libc::ENETUNREACH),
-            Err(_) => Progress::error(libc::EADDRNOTAVAIL),
-        }
+        let mut config = self.configured(&socket.options);
+        Arc::make_mut(&mut config).fast_open = fast_open;
+        let opened = self.host.connect(from, to, &config, self.now);
+        let id = opened.map_err(|error| match error {
+            ConnectError::NoHost(_) => Errno(libc::ENETUNREACH),
+            _ => Errno(libc::EADDRNOTAVAIL),
+        })?;
+        self.hold(id, fd);
+        self.socket_mut(fd)?.kind = Kind::Connection(id);
+        Ok(id)
     }
 
     /// `again`: the caller has begun to connect and waits for the end.
@@ -271,8 +289,9 @@ impl State {
         if let Some(Errno(errno)) = self.take_error(fd) {
             return Progress::error(errno);
         }
-        let (shut, cork, buffer) = match self.socket(fd) {
+        let (accepted, shut, cork, buffer) = match self.socket(fd) {
             Ok(socket) => (
+                socket.accepted,
                 socket.write_shut,
                 socket.options.cork,
                 socket.options.send_buffer,
@@ -284,6 +303,7 @@ impl State {
         };
         match connection.state() {
             _ if shut => return Progress::error(libc::EPIPE),
+            Tcp::SynReceived if accepted => {}
             Tcp::SynSent | Tcp::SynReceived => return Progress::Pending,
             Tcp::Established | Tcp::CloseWait => {}
             _ => return Progress::error(libc::EPIPE),
@@ -406,6 +426,7 @@ impl State {
             Kind::Listener(id) => {
                 let config = self.configured(&options);
                 self.host.reconfigure(id, &config);
+                self.set_fast_open(id, options.fast_open);
             }
             Kind::Idle => {}
         }

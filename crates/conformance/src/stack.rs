@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub(crate) sockets: BTreeMap<c_int, Socket>,
     pub(crate) epolls: BTreeMap<c_int, Epoll>,
     pub(crate) tcp: tcp::Config,
+    /// `net.ipv4.tcp_fastopen`: 1: clients, 2: servers.
+    pub(crate) fast_open: u32,
     holders: BTreeMap<ConnectionId, c_int>,
     out: VecDeque<(Instant, Vec<u8>)>,
     /// How often something happened.
@@ -99,6 +101,7 @@ impl Stack {
             sockets: BTreeMap::new(),
             epolls: BTreeMap::new(),
             tcp: tcp::Config::linux(),
+            fast_open: 1,
             holders: BTreeMap::new(),
             out: VecDeque::new(),
             turns: 0,
@@ -328,6 +331,7 @@ impl State {
                     _ => tcp::EcnMode::Accept,
                 }
             }
+            "net.ipv4.tcp_fastopen" => self.fast_open = value.parse().unwrap_or(self.fast_open),
             "net.ipv4.tcp_timestamps" => self.tcp.timestamps = on,
             "net.ipv4.tcp_window_scaling" => self.tcp.window_scaling = on,
             "net.ipv4.tcp_sack" if !on => self.tcp.sack_blocks = 0,

@@ -138,15 +138,41 @@ fn what_is_expected_to_fail_is_held_against_what_does() {
 
 #[test]
 fn scripts_of_what_only_linux_has_are_counted_with_the_reason() {
-    let folder = changed(
-        "0 socket",
-        "+0 sendto(3, ..., 1, MSG_FASTOPEN, ..., ...) = 1\n0 socket",
-    );
+    for (line, why) in [
+        ("+0 send(3, ..., 1, MSG_ZEROCOPY) = 1", "zero-copy"),
+        (
+            "+0 setsockopt(3, SOL_TCP, TCP_FASTOPEN_CONNECT, [1], 4) = 0",
+            "by connect()",
+        ),
+        (
+            "+0 < S 0:1(1) win 1000 <mss 1000,sackOK,FO TFO_COOKIE>",
+            "before one was given",
+        ),
+    ] {
+        let folder = changed("0 socket", &format!("{line}\n0 socket"));
+        let output = run(&[], folder.path());
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(why), "{said}");
+        assert_eq!(count(&said, "not applicable"), 1);
+    }
+}
+
+#[test]
+fn a_cookie_of_the_stack_is_the_one_that_it_gave() {
+    let script = fs::read_to_string(scripts().join("fast-open-data-with-a-syn.pkt")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // The second SYN has another cookie, so that its data is not taken.
+    let wrong = script.replacen("sackOK,FO TFO_COOKIE>", "sackOK,FO 0011223344556677>", 1);
+    assert_ne!(wrong, script);
+    fs::write(folder.path().join("one.pkt"), wrong).unwrap();
     let output = run(&[], folder.path());
     let said = text(&output.stdout);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("Fast Open"), "{said}");
-    assert_eq!(count(&said, "not applicable"), 1);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("acknowledgement: expected 101, got 1"),
+        "{said}"
+    );
 }
 
 #[test]

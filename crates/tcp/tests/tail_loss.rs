@@ -65,6 +65,18 @@ fn the_last_segment_goes_again_where_nothing_is_new_and_shows_what_is_missing() 
 }
 
 #[test]
+fn what_tells_nothing_new_does_not_put_the_probe_off_nor_does_part_of_a_segment() {
+    let mut script = sent(config(), 10_000);
+    script.pass(150);
+    script.inject(seg(ACK, 1, 1));
+    script.pass(20);
+    script.inject(seg(ACK, 1, 1).sack(&[(9501, 10_001)]));
+    assert_eq!(script.expire(), 30, "2 SRTT after the last segment");
+    assert_eq!(script.data(), [(9001, 1000)]);
+    assert_eq!(script.tcp.counters().loss_probes, 1);
+}
+
+#[test]
 fn one_segment_in_flight_may_wait_for_a_delayed_acknowledgement_but_not_beyond_the_rto() {
     let mut script = sent(config(), 1000);
     assert_eq!(script.expire(), 400, "2 SRTT and 200 ms");

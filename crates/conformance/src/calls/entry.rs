@@ -194,10 +194,18 @@ entries! {
         length: size_t,
         flags: c_int,
         to: *const sockaddr,
-        _to_length: socklen_t,
+        to_length: socklen_t,
     ) -> ssize_t {
-        if flags & libc::MSG_FASTOPEN != 0 || !to.is_null() {
-            // A connected socket ignores the address; data with a SYN is not here.
+        if flags & libc::MSG_FASTOPEN != 0 {
+            // SAFETY: the head of the file.
+            let to = unsafe { address::read(to, to_length)? };
+            let flags = flags & !libc::MSG_FASTOPEN;
+            // SAFETY: the head of the file.
+            return unsafe {
+                transfer::send_first(stack, fd, &single(buffer.cast_mut(), length), flags, to)
+            };
+        }
+        if !to.is_null() {
             return Err(Errno(libc::EOPNOTSUPP));
         }
         // SAFETY: the head of the file.

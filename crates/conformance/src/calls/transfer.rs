@@ -4,6 +4,7 @@ use super::message::{gather, room, scatter};
 use crate::errno::{Answer, Errno, Progress};
 use crate::stack::Stack;
 use core::ffi::c_int;
+use core::net::SocketAddr;
 use libc::{iovec, ssize_t};
 
 /// No single read or write is longer: as much as a buffer of ours holds, whatever the caller's room.
@@ -48,6 +49,32 @@ pub(super) unsafe fn receive(
     // SAFETY: as the caller says; no more is read than there is room.
     unsafe { scatter(&buffer[..length as usize], vectors)? };
     Ok(length)
+}
+
+/// Connects `fd` to `to` by TCP Fast Open. The octets of `vectors` go with the SYN, or behind the handshake where no cookie of the
+/// server is known, for which a call that blocks waits.
+///
+/// # Safety
+/// Each vector's buffer is null or as long as it says.
+pub(super) unsafe fn send_first(
+    stack: &Stack,
+    fd: c_int,
+    vectors: &[iovec],
+    flags: c_int,
+    to: SocketAddr,
+) -> Answer<ssize_t> {
+    // SAFETY: as the caller says.
+    let bytes = unsafe { gather(vectors)? };
+    if let Some(length) = stack.at_once(|state| state.connect_fast(fd, to, &bytes))? {
+        return Ok(length as ssize_t);
+    }
+    let blocking = blocks(stack, fd, flags);
+    match stack.call(blocking, None, |state| state.connect(fd, to, true)) {
+        Progress::Done(answer) => answer?,
+        Progress::Pending => return Err(Errno(libc::EINPROGRESS)),
+    }
+    // SAFETY: as the caller says.
+    unsafe { send(stack, fd, vectors, flags) }
 }
 
 /// Writes the octets of `vectors` to `fd`. A blocking call goes on until all are taken.

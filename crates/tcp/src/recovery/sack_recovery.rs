@@ -53,7 +53,7 @@ pub(super) trait Detect: Debug + Send {
     ) {
     }
 
-    /// An acknowledgement is dealt with, and the retransmission timer started anew.
+    /// An acknowledgement that told something new is dealt with, and the retransmission timer started anew.
     fn settled(&mut self, _tx: &mut RecoveryContext<'_>, _now: Instant) {}
 
     /// A recovery, or the one after a timeout, begins.
@@ -260,7 +260,9 @@ impl<D: Detect> SackRecovery<D> {
         if advanced {
             tx.settle(sample.now);
         }
-        self.detect.settled(tx, sample.now);
+        if advanced || sample.newly_acked.delivered > 0 || sample.snack {
+            self.detect.settled(tx, sample.now);
+        }
     }
 
     /// Segments on their way.
@@ -282,12 +284,12 @@ impl<D: Detect> SackRecovery<D> {
         }
     }
 
-    /// Whether the peer holds nothing beyond what it acknowledges.
+    /// Whether the peer holds no whole segment beyond what it acknowledges: of parts of one Linux makes nothing (`tcp_match_skb_to_sack`).
     fn is_ordered(&self, tx: &RecoveryContext<'_>) -> bool {
         if D::DEDUCES {
             self.detect.held() == 0
         } else {
-            tx.board().sacked.is_empty()
+            tx.board().sacked_out() == 0
         }
     }
 

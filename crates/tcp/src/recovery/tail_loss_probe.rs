@@ -6,8 +6,8 @@
 //! PTO = 2 SRTT, 1 s while none is known; 200 ms more with one segment in flight; no later than the RTO would expire [s]
 //! ```
 //!
-//! It starts anew with new data sent and with each acknowledgement, while nothing is held by SACK, no recovery is under
-//! way and no probe is outstanding. A probe that was the last segment again, and repaired a loss, costs a reduction of the
+//! It starts anew with new data sent and with each acknowledgement that tells something new, while nothing is held by SACK,
+//! no recovery is under way and no probe is outstanding. A probe that was the last segment again, and repaired a loss, costs a reduction of the
 //! window: its acknowledgement goes beyond it, and no D-SACK told that the segment arrived twice.
 //!
 //! Deviations: PTO is at least 2 ms, the time in which others are known to be scheduled (Linux: two jiffies).
@@ -155,7 +155,7 @@ pub(super) struct RackTlp {
 impl RackTlp {
     fn schedule(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         let open = matches!(tx.phase(), Phase::Open | Phase::Cwr);
-        let quiet = open && tx.board().sacked.is_empty();
+        let quiet = open && tx.board().sacked_out() == 0;
         let at = (quiet && tx.una() < tx.max()).then(|| {
             let timeout = Probe::timeout(tx, tx.board().pipe() == 1);
             (now + timeout.max(LEAST)).min(tx.expiry())

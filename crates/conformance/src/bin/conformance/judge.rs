@@ -7,7 +7,9 @@ mod clock;
 use crate::connection::{Connection, differences};
 use crate::object::{Object, invoke};
 use crate::packet::{self, Segment};
-use crate::script::{Action, Call, Event, Flags, Micros, Packet, Script, Tcp, Time};
+use crate::script::{
+    Action, Call, Cookie, Event, Flags, Micros, Packet, Script, Tcp, TcpOption, Time,
+};
 use crate::syscall::{self, Addresses, Descriptors, Outcome, PORT};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use blocked::Blocked;
@@ -45,6 +47,8 @@ struct Run {
     clock: Clock,
     descriptors: Descriptors,
     connection: Option<Connection>,
+    /// The cookie of TCP Fast Open that the stack gave first.
+    cookie: Option<Vec<u8>>,
     /// A call to `connect` waits for its SYN.
     connecting: bool,
     peers: u16,
@@ -72,6 +76,7 @@ pub(crate) fn run(
         tolerance,
         descriptors: Descriptors::new(),
         connection: None,
+        cookie: None,
         connecting: false,
         peers: 0,
         last: 0,
@@ -153,9 +158,32 @@ impl Run {
             self.peers += 1;
             self.connection = Some(Connection::new(local, remote));
         }
+        let tcp = self.with_cookie(tcp)?;
         let connection = self.connection.as_ref().context("there is no connection")?;
-        let bytes = connection.inbound(tcp).emit()?;
+        let bytes = connection.inbound(&tcp).emit()?;
         self.send(&bytes)
+    }
+
+    /// `tcp` with the cookie that the stack gave in the place of `TFO_COOKIE`.
+    fn with_cookie(&self, tcp: &Tcp) -> Result<Tcp> {
+        let mut tcp = tcp.clone();
+        for option in tcp.options.iter_mut().flatten() {
+            if *option == TcpOption::FastOpen(Cookie::OfStack) {
+                let cookie = self.cookie.clone();
+                let cookie = cookie.context("the stack has given no TFO_COOKIE yet")?;
+                *option = TcpOption::FastOpen(Cookie::Octets(cookie));
+            }
+        }
+        Ok(tcp)
+    }
+
+    /// Takes note of a cookie that `segment` gives.
+    fn learn_cookie(&mut self, segment: &Segment) {
+        for option in &segment.options {
+            if let TcpOption::FastOpen(Cookie::Octets(octets)) = option {
+                self.cookie.get_or_insert_with(|| octets.clone());
+            }
+        }
     }
 
     fn send(&self, bytes: &[u8]) -> Result<()> {
@@ -204,6 +232,8 @@ impl Run {
             .next_segment()
             .with_context(|| format!("expected {}", brief(expected)))?;
         let segment = self.gather(first, expected)?;
+        self.learn_cookie(&segment);
+        let expected = &self.with_cookie(expected)?;
         let connection = self.connection.as_mut().context("there is no connection")?;
         let sent = connection.outbound(&segment, expected);
         let differences = differences(expected, &sent);
@@ -289,6 +319,9 @@ impl Run {
     fn call(&mut self, call: &Call, line: usize, at: Micros, start: Micros) -> Result<()> {
         if call.name == "listen" {
             (self.connection, self.connecting) = (None, false);
+        }
+        if syscall::opens_fast(call) {
+            (self.connection, self.connecting) = (None, true);
         }
         if call.name == "connect" {
             let in_progress = self.connection.is_some() || self.connecting;

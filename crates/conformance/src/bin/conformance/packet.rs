@@ -1,6 +1,6 @@
 //! Packets as octets, written and read by etherparse: not by the code under test.
 
-use crate::script::{Flags, TcpOption};
+use crate::script::{Cookie, Flags, TcpOption};
 use anyhow::{Context, Result, bail, ensure};
 use core::net::{IpAddr, SocketAddr};
 use etherparse::{
@@ -25,6 +25,8 @@ pub(crate) struct Segment {
 }
 
 const HOPS: u8 = 255;
+/// The kind of TCP Fast Open's option (RFC 7413, section 4.1.1).
+const FAST_OPEN: u8 = 34;
 
 impl Segment {
     /// Its octets, with right checksums.
@@ -194,6 +196,14 @@ fn emit_options(options: &[TcpOption]) -> Vec<u8> {
                 out.extend(value.to_be_bytes());
                 out.extend(echo.to_be_bytes());
             }
+            TcpOption::FastOpen(cookie) => {
+                let octets = match cookie {
+                    Cookie::Octets(octets) => octets.as_slice(),
+                    Cookie::Request | Cookie::OfStack => &[],
+                };
+                out.extend([FAST_OPEN, (2 + octets.len()) as u8]);
+                out.extend(octets);
+            }
         }
     }
     out
@@ -219,6 +229,14 @@ fn read_options(mut bytes: &[u8]) -> Result<Vec<TcpOption>> {
             [8, 10, ..] if bytes.len() >= 10 => {
                 let (value, echo) = (word(&bytes[2..]), word(&bytes[6..]));
                 (TcpOption::Timestamps { value, echo }, 10)
+            }
+            [FAST_OPEN, 2, ..] => (TcpOption::FastOpen(Cookie::Request), 2),
+            [FAST_OPEN, length, ..] if (3..=bytes.len()).contains(&usize::from(length)) => {
+                let octets = bytes[2..usize::from(length)].to_vec();
+                (
+                    TcpOption::FastOpen(Cookie::Octets(octets)),
+                    usize::from(length),
+                )
             }
             [kind, ..] => bail!(
                 "the stack sent a TCP option of kind {kind} that is malformed or unknown here"

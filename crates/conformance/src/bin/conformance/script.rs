@@ -146,6 +146,17 @@ pub(crate) enum TcpOption {
     SackPermitted,
     Sack(Vec<(u32, u32)>),
     Timestamps { value: u32, echo: u32 },
+    FastOpen(Cookie),
+}
+
+/// What the option of TCP Fast Open (RFC 7413) brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cookie {
+    /// Nothing: it asks for a cookie.
+    Request,
+    /// `TFO_COOKIE`: the one that the stack under test gave.
+    OfStack,
+    Octets(Vec<u8>),
 }
 
 impl core::fmt::Display for TcpOption {
@@ -161,6 +172,12 @@ impl core::fmt::Display for TcpOption {
                 blocks.iter().try_for_each(|(a, b)| write!(f, " {a}:{b}"))
             }
             Self::Timestamps { value, echo } => write!(f, "TS val {value} ecr {echo}"),
+            Self::FastOpen(Cookie::Request) => f.write_str("FO"),
+            Self::FastOpen(Cookie::OfStack) => f.write_str("FO TFO_COOKIE"),
+            Self::FastOpen(Cookie::Octets(octets)) => {
+                f.write_str("FO ")?;
+                octets.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+            }
         }
     }
 }

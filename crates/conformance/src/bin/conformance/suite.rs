@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Words of a script that mean what only Linux has, and what that is.
-const KERNEL_ONLY: [(&str, &str); 9] = [
+const KERNEL_ONLY: [(&str, &str); 7] = [
     (
-        "MSG_FASTOPEN",
-        "TCP Fast Open is not offered to sockets here",
+        "TCP_FASTOPEN_",
+        "TCP Fast Open by connect(), with keys of the caller's or without cookies is not offered here",
     ),
     (
-        "TCP_FASTOPEN",
-        "TCP Fast Open is not offered to sockets here",
+        "FOEXP",
+        "TCP Fast Open by its experimental option is not spoken here",
     ),
-    ("FO ", "TCP Fast Open is not offered to sockets here"),
-    ("FOEXP", "TCP Fast Open is not offered to sockets here"),
     ("MSG_ZEROCOPY", "zero-copy sends are the kernel's"),
     ("SO_ZEROCOPY", "zero-copy sends are the kernel's"),
     ("psp", "PSP is the kernel's and a network card's"),
@@ -33,6 +31,12 @@ pub(crate) fn not_applicable(text: &str) -> Option<&'static str> {
         .collect::<Vec<_>>()
         .join("\n");
     let found = KERNEL_ONLY.iter().find(|(word, _)| code.contains(word));
+    let cookie = code.lines().find(|line| line.contains("TFO_COOKIE"));
+    if cookie.is_some_and(|line| !line.contains("> S")) {
+        return Some(
+            "the peer has a TCP Fast Open cookie before one was given, by a key that only the kernel is told",
+        );
+    }
     found.map(|(_, why)| *why)
 }
 

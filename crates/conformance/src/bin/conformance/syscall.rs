@@ -111,6 +111,7 @@ pub(crate) fn make(
             Ok(outcome)
         }
         "read" | "recv" | "recvfrom" => transfer::receive(table, &call.name, a),
+        "sendto" if opens_fast(call) => transfer::send_first(table, a, addresses),
         "write" | "send" | "sendto" => transfer::send(table, &call.name, a),
         "readv" | "writev" => transfer::vectors(table, &call.name, a),
         "sendmsg" | "recvmsg" => transfer::message(table, &call.name, a),
@@ -165,6 +166,13 @@ pub(crate) fn judge(call: &Call, outcome: &Outcome) -> Option<String> {
     } else {
         Some(format!("{}: expected {expected}, got {got}", call.name))
     }
+}
+
+/// Whether `call` connects, and sends data with its SYN where it can.
+pub(crate) fn opens_fast(call: &Call) -> bool {
+    let flag = i64::from(libc::MSG_FASTOPEN);
+    let flags = call.arguments.get(3);
+    call.name == "sendto" && matches!(flags, Some(Value::Number(flags)) if flags & flag != 0)
 }
 
 /// Whether `call` returns a new descriptor.

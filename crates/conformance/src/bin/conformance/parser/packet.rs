@@ -2,7 +2,7 @@
 
 use super::Parsed;
 use super::cursor::Cursor;
-use crate::script::{ECN_NAMES, Flags, Packet, Tcp, TcpOption};
+use crate::script::{Cookie, ECN_NAMES, Flags, Packet, Tcp, TcpOption};
 
 /// Codes of "destination unreachable" (RFC 792), by the names that scripts use.
 const UNREACHABLE: [(&str, u8); 6] = [
@@ -141,10 +141,34 @@ fn tcp_option(cursor: &mut Cursor<'_>) -> Parsed<TcpOption> {
             let echo = cursor.number("a timestamp")?;
             TcpOption::Timestamps { value, echo }
         }
+        "FO" => TcpOption::FastOpen(cookie(cursor)?),
         other => {
             return Err(cursor.error(&format!("`{other}` is no TCP option that is known here")));
         }
     })
+}
+
+/// `TFO_COOKIE`, octets in hexadecimal digits, or nothing.
+fn cookie(cursor: &mut Cursor<'_>) -> Parsed<Cookie> {
+    cursor.skip_space();
+    let digits = cursor.identifier();
+    if digits == "TFO_COOKIE" {
+        return Ok(Cookie::OfStack);
+    }
+    if digits.is_empty() {
+        return Ok(Cookie::Request);
+    }
+    let pairs = (0..digits.len()).step_by(2);
+    let octets = pairs.map(|at| {
+        let pair = digits.get(at..at + 2)?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    match octets.collect::<Option<Vec<u8>>>() {
+        Some(octets) if octets.len() <= 16 => Ok(Cookie::Octets(octets)),
+        _ => Err(cursor.error(&format!(
+            "`{digits}` is no cookie: it is `TFO_COOKIE`, or at most 32 hexadecimal digits, two an octet"
+        ))),
+    }
 }
 
 /// `icmp unreachable frag_needed mtu 1200 [1:1461(1460)]`.

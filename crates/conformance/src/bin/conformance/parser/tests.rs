@@ -1,5 +1,5 @@
 use super::*;
-use crate::script::{Expected, Flags, Packet, Tcp, TcpOption, Value};
+use crate::script::{Cookie, Expected, Flags, Packet, Tcp, TcpOption, Value};
 
 fn one(text: &str) -> Event {
     let script = parse(text).unwrap();
@@ -48,6 +48,32 @@ fn a_blocking_call_has_an_end() {
         panic!("no call");
     };
     assert_eq!(apart.end, Some(Time::After(4_000)));
+}
+
+#[test]
+fn a_fast_open_option_asks_for_a_cookie_or_has_one() {
+    let option = |text: &str| {
+        let syn = tcp(&format!("+0 < S 0:0(0) win 1000 <mss 1000,{text}>"));
+        let shown = syn.options.unwrap()[1].to_string();
+        assert_eq!(shown, text);
+        tcp(&format!("+0 < S 0:0(0) win 1000 <{text}>"))
+            .options
+            .unwrap()
+    };
+    assert_eq!(option("FO"), [TcpOption::FastOpen(Cookie::Request)]);
+    assert_eq!(
+        option("FO TFO_COOKIE"),
+        [TcpOption::FastOpen(Cookie::OfStack)]
+    );
+    let octets = vec![0x01, 0xab, 0x00, 0xff];
+    assert_eq!(
+        option("FO 01ab00ff"),
+        [TcpOption::FastOpen(Cookie::Octets(octets))]
+    );
+    for wrong in ["FO 01a", "FO 0g", "FO 000102030405060708090a0b0c0d0e0f10"] {
+        let error = parse(&format!("+0 < S 0:0(0) win 1000 <{wrong}>")).unwrap_err();
+        assert!(error.to_string().contains("cookie"), "{error}");
+    }
 }
 
 #[test]

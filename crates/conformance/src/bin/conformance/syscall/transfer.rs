@@ -1,11 +1,12 @@
 //! read(2), write(2) and their kin. Scripts say how many bytes, which are all zero.
 
-use super::Outcome;
-use super::arguments::Arguments;
+use super::arguments::{self, Arguments};
+use super::{Addresses, Outcome, PORT};
 use crate::object::invoke;
 use anyhow::Result;
 use bentpipe_conformance::table::Table;
 use core::ffi::c_void;
+use core::net::SocketAddr;
 
 /// `read`, `recv` or `recvfrom`.
 pub(super) fn receive(table: &Table, name: &str, a: &Arguments<'_>) -> Result<Outcome> {
@@ -46,6 +47,27 @@ pub(super) fn send(table: &Table, name: &str, a: &Arguments<'_>) -> Result<Outco
         "send" => invoke!(table, send, fd, data, length, a.int(3)?),
         _ => invoke!(table, sendto, fd, data, length, a.int(3)?, none, 0),
     } as i64))
+}
+
+/// `sendto(3, ..., 1000, MSG_FASTOPEN, ..., ...)`.
+pub(super) fn send_first(
+    table: &Table,
+    a: &Arguments<'_>,
+    addresses: &Addresses,
+) -> Result<Outcome> {
+    let (to, to_length) = arguments::address(SocketAddr::new(addresses.remote, PORT));
+    let bytes = vec![0u8; a.length(2)?];
+    let value = invoke!(
+        table,
+        sendto,
+        a.descriptor(0)?,
+        bytes.as_ptr().cast(),
+        bytes.len(),
+        a.int(3)?,
+        (&raw const to).cast(),
+        to_length
+    );
+    Ok(Outcome::of(value as i64))
 }
 
 /// `readv` or `writev`.
