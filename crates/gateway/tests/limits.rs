@@ -8,8 +8,9 @@ use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use support::ends::meets_a_reset;
 use support::{Ip, Listener, Stage, abort, child, descriptors_of, eventually, exchange, pattern};
 
 #[test]
@@ -60,6 +61,40 @@ fn an_idle_flow_is_reset_in_the_end() {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
         exchange(&mut used);
+    }
+}
+
+/// A reset that its receiver has not got is repeated when that says something, though the dial to the server is in TIME_WAIT, where the
+/// server's own reset would end.
+#[test]
+fn a_reset_that_was_lost_is_repeated() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let mut config = Stage::config();
+        config.limits.idle = Some(Duration::from_secs(2));
+        let gateway = stage.split_by(config);
+        let (mut client, mut server) = stage.pair(ip);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(server.read(&mut [0]).unwrap(), 0);
+        let held_back = || gateway.meter.read().held_back > 0;
+        while !held_back() {
+            server.write_all(&[7; 64 << 10]).unwrap();
+        }
+        drop(server);
+        let rules = "table inet lossy { chain arrivals { type filter hook input priority 0; policy accept; tcp flags & (rst | ack) == rst | ack counter drop; }; }";
+        let mut nft = stage.client.command("nft");
+        assert!(nft.arg(rules).status().unwrap().success());
+        eventually("the reset", || gateway.meter.read().idle == 1);
+        std::thread::sleep(Duration::from_millis(100));
+        let mut nft = stage.client.command("nft");
+        let lost = nft.args(["list", "table", "inet", "lossy"]).output();
+        let lost = String::from_utf8(lost.unwrap().stdout).unwrap();
+        assert!(lost.contains("packets 1 "), "{lost}");
+        let mut nft = stage.client.command("nft");
+        let removed = nft.args(["delete", "table", "inet", "lossy"]).status();
+        assert!(removed.unwrap().success());
+        meets_a_reset("the client", &mut client, Duration::from_secs(5));
     }
 }
 

@@ -62,6 +62,7 @@ mod counters;
 mod crowded;
 mod dialled;
 mod icmp_errors;
+mod lost_resets;
 mod mss;
 mod nat_table;
 mod passed_syns;
@@ -264,7 +265,8 @@ chain after {{
         let early = self.early || !self.queued;
         let for_held @ [_, held_without_ecn] = self.marks.for_held();
         let keep = dialled::remember(self.seed, early, &looped, for_held);
-        let (dialled, forget) = (dialled::set(self.seed), dialled::forget(self.seed));
+        let dialled = dialled::set(self.seed) + &lost_resets::chains(self.seed);
+        let forget = dialled::forget(self.seed);
         let (restore, remember) = (self.restore(), mss::remember(&holders, self.seed));
         let listeners: String = self
             .entrances()
@@ -294,6 +296,7 @@ chain take {{
 {to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
   iifname lo {looped} notrack accept
   {looped} drop
+  meta l4proto tcp jump repeat_reset
 {again}}}
 chain answers {{
 {}}}
@@ -306,6 +309,7 @@ chain notrack_out {{
   meta mark & {mask:#x} != {ours:#x} accept
   meta l4proto tcp tcp flags & syn == syn jump handshake
   meta l4proto tcp tcp flags & (rst | ack) == rst jump keep_resets
+  meta l4proto tcp tcp flags & (rst | ack) == rst | ack jump note_reset
   {tracked} accept
   notrack
 }}
