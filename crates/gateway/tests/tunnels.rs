@@ -9,7 +9,7 @@ use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_sockets::socket;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 use support::ends::{AMOUNT, carry_both_ways, meets_a_reset};
@@ -283,6 +283,28 @@ fn who_dials_silent_hosts_has_nobody_reset() {
     let failed = &status.tunnels.as_ref().unwrap().counters.failures;
     assert_eq!(failed.values().sum::<u64>(), 0, "{failed:?}");
     drop(silent);
+}
+
+/// What the far end has for its own stays closed, though a rule opens its network: an address that it gets after the start, and one
+/// by a route.
+#[test]
+fn addresses_that_come_later_are_the_far_ends_own() {
+    need!(Root, Nft, Tproxy);
+    let open = "[[policy]]\nto = [\"10.77.2.0/24\", \"10.77.9.0/24\"]\naction = \"allow\"\n";
+    let on = Tunnelled::new(Ip::V4, open, HANDSHAKES[0]);
+    exchange(&mut on.pair.pair(Ip::V4));
+    let netlink = on.pair.far.netlink().unwrap();
+    let later = Prefix::new(Ip::V4.nobody(), 24).unwrap();
+    netlink.add_address("lan0", later).unwrap();
+    let mut ip = on.pair.far.command("ip");
+    let routed = ip.args(["route", "add", "local", "10.77.9.0/24", "dev", "lo"]);
+    assert!(routed.status().unwrap().success());
+    for own in [Ip::V4.nobody(), Ip::V4.beyond()] {
+        let listener = on.pair.far.run(|| TcpListener::bind((own, 0)).unwrap());
+        let address = listener.as_ref().unwrap().local_addr().unwrap();
+        is_reset(connect_in(&on.pair.client, address));
+    }
+    exchange(&mut on.pair.pair(Ip::V4));
 }
 
 /// A gateway that drains waits for what tunnels carry.

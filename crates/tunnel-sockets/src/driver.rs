@@ -213,7 +213,12 @@ impl Driver {
                     WAKER => {
                         self.waker.drain();
                     }
-                    token => self.ready.push(token),
+                    token => {
+                        if event.failed() {
+                            self.fail(token);
+                        }
+                        self.ready.push(token);
+                    }
                 }
             }
         }
@@ -421,7 +426,10 @@ impl Driver {
                 tracing::info!("the far end shuts down");
                 self.set_ready(false);
             }
-            Event::Room(_) => self.open_waiting(),
+            Event::Room(_) => {
+                self.has_room();
+                self.open_waiting();
+            }
             Event::Asked(tunnel, request) => self.asked(tunnel, request),
             Event::Answered(tunnel, Ok(())) => {
                 self.counters.opened += 1;
@@ -523,6 +531,15 @@ impl Driver {
         self.tokens.insert(tunnel, token);
         self.ready.push(token);
         Ok(())
+    }
+
+    /// The kernel tells that a socket has failed.
+    fn fail(&mut self, token: u64) {
+        if let Some(flow) = self.flows.get_mut(&token)
+            && !matches!(flow.phase, Phase::Dialling(_))
+        {
+            flow.fail();
+        }
     }
 
     fn pump(&mut self, token: u64) {

@@ -13,7 +13,7 @@ use bentpipe_tunnel::TunnelId;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 
 /// How a far end serves.
@@ -42,6 +42,18 @@ pub struct ClientLimits {
     pub tunnels: usize,
     /// Tunnels whose name is asked for or whose dial is under way.
     pub dials: usize,
+}
+
+/// Whether `address` is this host's own at present, as one that it was given after the start, or the kernel takes for its own by a route.
+fn is_own(address: IpAddr) -> bool {
+    let binds = |address: IpAddr| UdpSocket::bind((address, 0)).is_ok();
+    // A kernel that binds whatever it is asked for (`ip_nonlocal_bind`) binds an address for documents too.
+    let nobodys: IpAddr = if address.is_ipv4() {
+        Ipv4Addr::new(192, 0, 2, 1).into()
+    } else {
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()
+    };
+    binds(address) && !binds(nobodys)
 }
 
 /// The state of a far end.
@@ -155,6 +167,16 @@ impl Driver {
         }
     }
 
+    /// Resets the flows whose sockets have failed a while ago.
+    pub(crate) fn end_failed(&mut self) {
+        let failed = { self.flows.values() }.filter(|flow| flow.has_failed());
+        let failed: Vec<_> = failed.map(|flow| flow.tunnel).collect();
+        for tunnel in failed {
+            self.side.reset(tunnel);
+            self.abort(tunnel);
+        }
+    }
+
     /// Resets the flows that have been idle for too long.
     pub(crate) fn end_idle(&mut self) {
         let Part::Far(serving) = &self.part else {
@@ -186,7 +208,7 @@ impl Driver {
             return;
         };
         let far = &serving.far;
-        addresses.retain(|&address| far.policy.allows(address));
+        addresses.retain(|&address| far.policy.allows(address, is_own));
         let until = std::time::Instant::now() + far.dial_timeout;
         let mut why = DialError::Prohibited;
         while let Some(address) = addresses.pop_front() {

@@ -9,10 +9,12 @@ use bentpipe_tunnel::{Closed, Read, Side, TunnelId};
 use bytes::{Buf, Bytes};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Rounds that a flow has before others have theirs.
 const ROUNDS: usize = 16;
+/// How long what a failed socket has said is carried before its tunnel is reset, as by the split.
+const GRACE: Duration = Duration::from_secs(5);
 /// Bytes that are read of a socket at once.
 pub(crate) const READ: usize = 64 << 10;
 
@@ -58,6 +60,8 @@ pub(crate) struct Flow {
     write_done: bool,
     /// The tunnel's FIN was read.
     final_seen: bool,
+    /// When the tunnel is reset, because the socket has failed.
+    fails_at: Option<Instant>,
     /// Bytes read of the socket and written to it, not counted yet.
     moved: [u64; 2],
     /// When a byte last moved.
@@ -85,6 +89,7 @@ impl Flow {
             read_done: false,
             write_done: false,
             final_seen: false,
+            fails_at: None,
             moved: [0; 2],
             active: Instant::now(),
             intake: Intake::default(),
@@ -100,6 +105,17 @@ impl Flow {
     /// Whether the far side has yet to answer.
     pub(crate) fn is_dialling(&self) -> bool {
         self.phase != Phase::Open
+    }
+
+    /// The socket has failed, which reading tells only where all that came before is read.
+    pub(crate) fn fail(&mut self) {
+        self.fails_at.get_or_insert_with(|| Instant::now() + GRACE);
+        self.outward = Bytes::new();
+    }
+
+    /// Whether its tunnel has had the time to deliver what the socket had said.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.fails_at.is_some_and(|at| at <= Instant::now())
     }
 
     /// Bytes read of the socket and written to it since the last call.
@@ -165,6 +181,12 @@ impl Flow {
                 Read::Blocked => return Ok(false),
             }
         }
+        if self.fails_at.is_some() {
+            self.outward = Bytes::new();
+            if !self.final_seen {
+                return Ok(true);
+            }
+        }
         if self.outward.is_empty() && self.final_seen {
             self.write_done = true;
             // The other end may have closed meanwhile, which reading tells.
@@ -181,6 +203,11 @@ impl Flow {
             Err(error) if waits(&error) => {
                 self.intake.note(0, true);
                 Ok(false)
+            }
+            // Without this the other end would lose what is on its way.
+            Err(_) if self.read_done => {
+                self.fail();
+                Ok(true)
             }
             Err(_) => Err(Broken),
         }

@@ -21,6 +21,8 @@ use thiserror::Error;
 
 /// Requests that may wait for the far end to allow more tunnels.
 const WAITING: usize = 1024;
+/// How long one waits at most. New ones are not taken meanwhile.
+const WAIT: Duration = Duration::from_secs(5);
 /// Between two tries to connect, at first and at most.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(30);
@@ -72,6 +74,7 @@ pub struct Near {
     hands: Sender<Hand>,
     waker: Arc<Waker>,
     up: Arc<AtomicBool>,
+    full: Arc<AtomicBool>,
     next: Arc<AtomicU64>,
     awaited: Arc<Awaited>,
 }
@@ -79,7 +82,7 @@ pub struct Near {
 impl Near {
     /// Whether tunnels may be opened at present.
     pub fn is_up(&self) -> bool {
-        self.up.load(Ordering::Relaxed)
+        self.up.load(Ordering::Relaxed) && !self.full.load(Ordering::Relaxed)
     }
 
     /// Carries a client's connection to `target`; it is reset where that fails. What the client has said leaves with the request.
@@ -152,9 +155,12 @@ struct Reserved {
 pub(crate) struct Asking {
     peer: SocketAddr,
     hands: Receiver<Hand>,
-    waiting: VecDeque<Hand>,
+    /// Requests, and since when they wait.
+    waiting: VecDeque<(Instant, Hand)>,
     connection: Option<ConnectionId>,
     up: Arc<AtomicBool>,
+    /// The far end allows no more tunnels.
+    full: Arc<AtomicBool>,
     /// The far end takes tunnels; and perhaps it is not there any more.
     ready: bool,
     doubted: bool,
@@ -176,11 +182,12 @@ impl fmt::Debug for Asking {
 impl Asking {
     pub(crate) fn new(peer: SocketAddr, waker: Arc<Waker>) -> (Self, Near) {
         let (sender, hands) = channel();
-        let up = Arc::new(AtomicBool::new(false));
+        let [up, full] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let near = Near {
             hands: sender,
             waker,
             up: Arc::clone(&up),
+            full: Arc::clone(&full),
             next: Arc::default(),
             awaited: Arc::default(),
         };
@@ -190,6 +197,7 @@ impl Asking {
             waiting: VecDeque::new(),
             connection: None,
             up,
+            full,
             ready: false,
             doubted: false,
             again: Instant::ZERO,
@@ -218,7 +226,7 @@ impl Asking {
         let up = self.ready && !self.doubted;
         self.up.store(up, Ordering::Relaxed);
         if !up {
-            { self.waiting.drain(..) }.for_each(|hand| hand.refuse(NoTunnel::Down));
+            { self.waiting.drain(..) }.for_each(|(_, hand)| hand.refuse(NoTunnel::Down));
         }
     }
 }
@@ -269,6 +277,7 @@ impl Driver {
     pub(crate) fn set_ready(&mut self, ready: bool) {
         if let Part::Near(asking) = &mut self.part {
             asking.ready = ready;
+            asking.full.store(false, Ordering::Relaxed);
             if ready {
                 (asking.pause, asking.until) = (RETRY, None);
             }
@@ -287,6 +296,7 @@ impl Driver {
     }
 
     fn take(&mut self, hand: Hand) {
+        let now = self.now();
         let Part::Near(asking) = &mut self.part else {
             return;
         };
@@ -302,16 +312,35 @@ impl Driver {
             Hand::Forget(number) => {
                 asking
                     .waiting
-                    .retain(|hand| !matches!(hand, Hand::Ask(asked, ..) if *asked == number));
+                    .retain(|(_, hand)| !matches!(hand, Hand::Ask(asked, ..) if *asked == number));
                 if let Some(tunnel) = asking.tickets.remove(&number) {
                     asking.reserved.remove(&tunnel);
                     self.side.reset(tunnel);
                 }
             }
             hand if asking.is_up() && asking.waiting.len() < WAITING => {
-                asking.waiting.push_back(hand);
+                asking.waiting.push_back((now, hand));
             }
             hand => hand.refuse(NoTunnel::Down),
+        }
+    }
+
+    /// Near: the far end allows more tunnels than before.
+    pub(crate) fn has_room(&mut self) {
+        if let Part::Near(asking) = &mut self.part {
+            asking.full.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Near: refuses those who have waited for too long.
+    pub(crate) fn end_waiting(&mut self, now: Instant) {
+        let Part::Near(asking) = &mut self.part else {
+            return;
+        };
+        while { asking.waiting.front() }.is_some_and(|(since, _)| now.since(*since) >= WAIT)
+            && let Some((_, hand)) = asking.waiting.pop_front()
+        {
+            hand.refuse(NoTunnel::Down);
         }
     }
 
@@ -320,7 +349,7 @@ impl Driver {
         while let Part::Near(asking) = &mut self.part
             && asking.is_up()
             && let Some(connection) = asking.connection
-            && let Some(hand) = asking.waiting.pop_front()
+            && let Some((since, hand)) = asking.waiting.pop_front()
         {
             let (Hand::Carry(_, target, ..) | Hand::Ask(_, target, ..)) = &hand else {
                 continue;
@@ -344,7 +373,8 @@ impl Driver {
                     }
                 }
                 Err(OpenError::Limited) => {
-                    asking.waiting.push_front(hand);
+                    asking.waiting.push_front((since, hand));
+                    asking.full.store(true, Ordering::Relaxed);
                     return;
                 }
                 Err(OpenError::NotReady | OpenError::GoingAway) => hand.refuse(NoTunnel::Down),

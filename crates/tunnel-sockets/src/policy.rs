@@ -21,7 +21,7 @@ pub struct Rule {
 pub struct Policy {
     /// The operator's rules.
     pub rules: Vec<Rule>,
-    /// The far end's own addresses, which no rule but one for them alone opens.
+    /// The far end's own addresses at its start, which no rule but one for them alone opens.
     pub own: Vec<IpAddr>,
 }
 
@@ -85,13 +85,13 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 impl Policy {
-    /// Whether `target` may be reached.
-    pub fn allows(&self, target: SocketAddr) -> bool {
+    /// Whether `target` may be reached; `is_own` tells of an address whether it is the far end's own at present.
+    pub fn allows(&self, target: SocketAddr, is_own: impl FnOnce(IpAddr) -> bool) -> bool {
         let address = embedded(target.ip());
         let host = Prefix::host(address);
         let rule = { self.rules.iter() }
             .find(|rule| rule.prefix.holds(&host) && rule.ports.contains(&target.port()));
-        let own = self.own.iter().any(|&own| embedded(own) == address);
+        let own = self.own.iter().any(|&own| embedded(own) == address) || is_own(address);
         match rule {
             // A rule for a whole network does not open the far end's own services.
             Some(rule) if own => rule.allow && rule.prefix == host,
@@ -127,7 +127,7 @@ mod tests {
             "[2606:4700::1]:443",
             "[64:ff9b::1.1.1.1]:1",
         ] {
-            assert!(policy.allows(open.parse().unwrap()), "{open}");
+            assert!(policy.allows(open.parse().unwrap(), |_| false), "{open}");
         }
         for closed in [
             "127.0.0.1:80",
@@ -153,7 +153,10 @@ mod tests {
             "[::10.0.0.1]:80",
             "[2001:db8::1]:80",
         ] {
-            assert!(!policy.allows(closed.parse().unwrap()), "{closed}");
+            assert!(
+                !policy.allows(closed.parse().unwrap(), |_| false),
+                "{closed}"
+            );
         }
     }
 
@@ -178,7 +181,11 @@ mod tests {
             ("8.8.4.4:53", true),
             ("127.0.0.1:80", false),
         ] {
-            assert_eq!(policy.allows(target.parse().unwrap()), allowed, "{target}");
+            assert_eq!(
+                policy.allows(target.parse().unwrap(), |_| false),
+                allowed,
+                "{target}"
+            );
         }
     }
 }

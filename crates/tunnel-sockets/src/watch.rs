@@ -79,7 +79,9 @@ impl Driver {
             return;
         }
         self.watch.looked = now;
+        self.end_failed();
         self.end_idle();
+        self.end_waiting(now);
         self.make_room();
         self.end_idle_udp();
         let refused = self.watch.refused;

@@ -110,7 +110,7 @@ impl Pair {
 /// All of this machine may be reached.
 fn all() -> Vec<Rule> {
     vec![Rule {
-        prefix: "127.0.0.0/8".parse().unwrap(),
+        prefix: "127.0.0.1/32".parse().unwrap(),
         ports: 1..=65_535,
         allow: true,
     }]
@@ -351,4 +351,99 @@ fn an_urgent_byte_arrives_in_its_place() {
     heard(&client);
     said(&client);
     server.join().unwrap();
+}
+
+/// Where the far end allows no more tunnels, none are offered, and who asked for one is reset after a while.
+#[test]
+fn beyond_the_far_ends_tunnels_nothing_hangs() {
+    let limits = Limits {
+        streams: 4,
+        ..Limits::default()
+    };
+    let pair = Pair::with(all(), limits);
+    let mut idle: Vec<_> = (0..4)
+        .map(|_| {
+            let (target, server) = serve(|mut socket| socket.read(&mut [0]));
+            (pair.client(target), server)
+        })
+        .collect();
+    let (target, _) = serve(drop);
+    let begun = Instant::now();
+    assert!(is_reset(pair.client(target).read(&mut [0])));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(!pair.near.is_up());
+    let (client, server) = idle.remove(0);
+    drop(client);
+    assert_eq!(server.join().unwrap().unwrap(), 0);
+    while !pair.near.is_up() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no room");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let (target, server) = serve(|mut socket| socket.write_all(b"x").unwrap());
+    pair.client(target).read_exact(&mut [0]).unwrap();
+    server.join().unwrap();
+}
+
+/// What an end has said before it closed arrives, though its host answers by a reset what the other end says; then that hears the reset.
+#[test]
+fn what_was_said_before_a_reset_arrives() {
+    let pair = Pair::open();
+    let (target, server) = serve(|mut socket| {
+        socket.read_exact(&mut [0; 1000]).unwrap();
+        socket.write_all(b"stop").unwrap();
+        let mut got = 1000;
+        let mut buffer = [0; 64 << 10];
+        while let Ok(read @ 1..) = socket.read(&mut buffer) {
+            got += read;
+        }
+        let begun = Instant::now();
+        // Behind the end a reset is told by an error of writing alone.
+        while socket.write_all(b"x").is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "no reset");
+            thread::sleep(Duration::from_millis(100));
+        }
+        got
+    });
+    let mut client = pair.client(target);
+    client.write_all(&[7; 3_000_000]).unwrap();
+    drop(client);
+    assert_eq!(server.join().unwrap(), 3_000_000);
+}
+
+/// A reset behind a half-close is told, and so is one of who is not read.
+#[test]
+fn a_reset_that_reading_does_not_tell_is_told() {
+    let pair = Pair::open();
+    for closes in [true, false] {
+        let (target, server) = serve(move |socket| {
+            if closes {
+                let mut said = String::new();
+                (&socket).read_to_string(&mut said).unwrap();
+                assert_eq!(said, "bye");
+            }
+            let begun = Instant::now();
+            while !matches!(socket.take_error(), Ok(Some(_))) {
+                assert!(begun.elapsed() < Duration::from_secs(15), "no reset");
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let mut client = pair.client(target);
+        if closes {
+            client.write_all(b"bye").unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            thread::sleep(Duration::from_millis(200));
+        } else {
+            client.set_nonblocking(true).unwrap();
+            let mut full = 0;
+            while full < 20 {
+                if client.write(&[7; 64 << 10]).is_err() {
+                    full += 1;
+                    thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        bentpipe_sockets::socket::abort_on_close(&client, true).unwrap();
+        drop(client);
+        server.join().unwrap();
+    }
 }
