@@ -3,6 +3,7 @@
 
 use crate::dial::failure;
 use crate::driver::{Driver, Part};
+use crate::far::is_own;
 use bentpipe_connect_tcp::DialError;
 use bentpipe_quic::ConnectionId;
 use bentpipe_sockets::epoll::{Epoll, Interest};
@@ -123,7 +124,7 @@ impl Driver {
         };
         let policy = &serving.far.policy;
         let mut why = DialError::Prohibited;
-        for address in addresses.into_iter().filter(|&one| policy.allows(one)) {
+        for address in addresses.into_iter().filter(|&one| policy.allows(one, is_own)) {
             match udp::connected(address) {
                 Ok(socket) => return self.begin_udp(tunnel, socket),
                 Err(error) => why = failure(&error),

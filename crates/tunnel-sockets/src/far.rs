@@ -45,7 +45,7 @@ pub struct ClientLimits {
 }
 
 /// Whether `address` is this host's own at present, as one that it was given after the start, or the kernel takes for its own by a route.
-fn is_own(address: IpAddr) -> bool {
+pub(crate) fn is_own(address: IpAddr) -> bool {
     let binds = |address: IpAddr| UdpSocket::bind((address, 0)).is_ok();
     // A kernel that binds whatever it is asked for (`ip_nonlocal_bind`) binds an address for documents too.
     let nobodys: IpAddr = if address.is_ipv4() {
