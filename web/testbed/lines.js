@@ -39,7 +39,7 @@ export class Lines {
     const last = this.names.map((name, i) => [i, name, this.data.y[i].findLast(known)]).filter(([, , value]) => known(value));
     if (!last.length) return ["Nothing yet."];
     const most = 8;
-    const said = last.slice(0, most).flatMap(([i, name, value], k) => [k ? ", " : "", make("span", { class: `swatch s${i % 8}` }), `${name} ${short(value)}`]);
+    const said = last.slice(0, most).flatMap(([i, name, value], k) => [k ? ", " : "", make("span", { class: "line" }, make("span", { class: `swatch s${i % 8}` }), `${name} ${short(value)}`)]);
     return ["Last: ", ...said, `${last.length > most ? " …" : ""} ${this.unit.split(/[,;]/)[0]}.`];
   }
 
