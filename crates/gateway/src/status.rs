@@ -164,7 +164,7 @@ pub struct FlowStatus {
     pub to_lan_rate: f64,
     /// The terrestrial leg.
     pub lan: FlowLegStatus,
-    /// The satellite leg.
+    /// The satellite leg; of a flow on a tunnel, the round-trip time of the tunnels' connection.
     pub sat: FlowLegStatus,
 }
 
@@ -296,6 +296,12 @@ impl StatusCollector {
         lan.finish();
         sat.finish();
         let bounds = shared.bounds();
+        let tunnels = { self.facts.tunnels.as_ref() }.map(|handle| handle.status(FRESH));
+        let busiest = self.busiest(
+            &pairs,
+            tunnels.as_ref().map(|status| tunnel_leg(status.as_ref())),
+            now,
+        );
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -312,7 +318,7 @@ impl StatusCollector {
             limit: shared.limit(),
             lan,
             sat,
-            tunnels: { self.facts.tunnels.as_ref() }.and_then(|handle| handle.status(FRESH)),
+            tunnels: tunnels.flatten(),
             scone: self.facts.scone.upgrade().map(|scone| scone.status()),
             counters: snapshot
                 .entries()
@@ -327,14 +333,15 @@ impl StatusCollector {
                 .collect(),
             unsplit: unsplit(meter),
             rates_over: now.since(self.earlier.0).as_secs_f64(),
-            busiest: self.busiest(&pairs, now),
+            busiest,
         }
     }
 
-    /// The flows that carried most since the last look, or since their start.
+    /// The flows that carried most since the last look, or since their start; with `tunnel`, those without a satellite leg are on it.
     fn busiest(
         &mut self,
         pairs: &HashMap<HostPair, [Option<&Connection>; 2]>,
+        tunnel: Option<FlowLegStatus>,
         now: Instant,
     ) -> Vec<FlowStatus> {
         let (when, before) = &self.earlier;
@@ -342,10 +349,14 @@ impl StatusCollector {
         let mut flows: Vec<FlowStatus> = pairs
             .iter()
             .filter_map(|((lan_host, sat_host), pair)| {
-                let [Some(lan), Some(sat)] = pair else {
-                    return None;
+                let (lan, sat, to_lan) = match (pair, tunnel) {
+                    ([Some(lan), Some(sat)], _) => {
+                        (lan, FlowLegStatus::of(sat), sat.info.bytes_received)
+                    }
+                    ([Some(lan), None], Some(tunnel)) => (lan, tunnel, lan.info.bytes_acked),
+                    _ => return None,
                 };
-                let carried = [lan.info.bytes_received.0, sat.info.bytes_received.0];
+                let carried = [lan.info.bytes_received.0, to_lan.0];
                 let was = before
                     .get(&(*lan_host, *sat_host))
                     .copied()
@@ -362,7 +373,7 @@ impl StatusCollector {
                     to_sat_rate: rate(LegId::Lan),
                     to_lan_rate: rate(LegId::Sat),
                     lan: FlowLegStatus::of(lan),
-                    sat: FlowLegStatus::of(sat),
+                    sat,
                 })
             })
             .collect();
@@ -378,6 +389,15 @@ impl StatusCollector {
         });
         flows.truncate(BUSIEST);
         flows
+    }
+}
+
+/// The satellite leg of flows on tunnels.
+fn tunnel_leg(tunnels: Option<&bentpipe_tunnel_sockets::Status>) -> FlowLegStatus {
+    let connection = tunnels.and_then(|tunnels| tunnels.connections.first());
+    FlowLegStatus {
+        rtt: connection.map_or(0.0, |connection| connection.rtt),
+        ..FlowLegStatus::default()
     }
 }
 

@@ -109,6 +109,31 @@ fn a_reset_of_either_end_reaches_the_other() {
     }
 }
 
+/// Flows on tunnels are among the busiest, with what they carried each way.
+#[test]
+fn the_busiest_flows_are_shown() {
+    need!(Root, Nft, Tproxy);
+    let on = Tunnelled::new(Ip::V4, OPEN, "");
+    let quiet = on.pair.pair(Ip::V4);
+    let (mut client, mut server) = on.pair.pair(Ip::V4);
+    client.write_all(&[1; 20_000]).unwrap();
+    server.read_exact(&mut [0; 20_000]).unwrap();
+    server.write_all(&[2; 300_000]).unwrap();
+    client.read_exact(&mut vec![0; 300_000]).unwrap();
+    let ends = |client: &TcpStream| (client.local_addr().unwrap(), client.peer_addr().unwrap());
+    eventually("both flows, the busy one first", || {
+        let status = on.gateway.handle.status().unwrap();
+        let [first, second] = &status.busiest[..] else {
+            return false;
+        };
+        let carried = (first.to_sat, first.to_lan) == (20_000, 300_000);
+        let busy = (first.lan_host, first.sat_host) == ends(&client);
+        let idle = (second.lan_host, second.sat_host) == ends(&quiet.0);
+        let least = status.tunnels.as_ref().unwrap().connections[0].min_rtt;
+        carried && busy && idle && first.sat.rtt >= least && second.to_lan == 0
+    });
+}
+
 /// Who is refused hears of it: end to end by the server itself, early by a reset; and so does who has no way.
 #[test]
 fn a_refused_dial_is_told() {
