@@ -1,4 +1,4 @@
-//! Real programs through the gateway: curl, iperf3, ssh.
+//! Real programs through the gateway: curl, iperf3, ssh; ssh through a pair over QUIC too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use support::{Ip, Stage, eventually, pattern, splitting};
+use support::proxy::{OPEN, Tunnelled};
+use support::{Ip, eventually, pattern, splitting};
 
 /// A program in the background; killed when dropped.
 struct Server(Child);
@@ -157,32 +158,39 @@ fn ssh_logs_in_and_carries_a_session() {
     let directory = tempfile::tempdir().unwrap();
     let keys = Keys::make(directory.path());
     for ip in Ip::BOTH {
-        let _server = keys.serve(&stage, ip);
-        // A command's output, and data both ways through a pipe with a half-close.
-        let sent = pattern(2_000_000);
-        let mut ssh = keys.ssh(&stage, ip);
-        ssh.arg("cat; echo done >&2");
-        let mut child = ssh
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut input = child.stdin.take().unwrap();
-        let copy = sent.clone();
-        let writer = std::thread::spawn(move || input.write_all(&copy));
-        let output = child.wait_with_output().unwrap();
-        writer.join().unwrap().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.contains("done"), "{said}");
-        assert!(output.stdout == sent, "{ip:?}");
+        let _server = keys.serve(&stage.server, &stage.gateway, ip);
         // The server's log of the client's address is what an operator looks at.
-        let mut ssh = keys.ssh(&stage, ip);
-        let seen = self::output(ssh.arg("echo $SSH_CONNECTION")).stdout;
-        let seen = String::from_utf8(seen).unwrap();
+        let seen = keys.session(&stage.client, ip);
         assert!(seen.starts_with(&format!("{} ", ip.client())), "{seen}");
     }
     assert!(gateway.meter.read().connected >= 4);
+}
+
+/// By tunnels over QUIC, on a link that loses packets; the server sees the far end.
+#[test]
+fn ssh_crosses_a_pair_over_quic() {
+    need!(
+        Root,
+        Nft,
+        Tproxy,
+        Program("ssh"),
+        Program("sshd"),
+        Program("ssh-keygen")
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let keys = Keys::make(directory.path());
+    for ip in Ip::BOTH {
+        let on = Tunnelled::new(ip, OPEN, "");
+        on.pair.lose(50);
+        let _server = keys.serve(&on.pair.server, &on.pair.far, ip);
+        let seen = keys.session(&on.pair.client, ip);
+        assert!(
+            seen.starts_with(&format!("{} ", ip.gateway_lan())),
+            "{seen}"
+        );
+        let counters = on.gateway.meter.read();
+        assert_eq!((counters.tunnelled, counters.tunnel_down), (2, 0));
+    }
 }
 
 /// Temporary keys and configuration for an ssh server and client.
@@ -209,11 +217,12 @@ impl Keys {
         self.directory.join(name).display().to_string()
     }
 
-    fn serve(&self, stage: &Stage, ip: Ip) -> Server {
+    /// A server in `server`'s namespace, which `near` is next to.
+    fn serve(&self, server: &Netns, near: &Netns, ip: Ip) -> Server {
         // sshd wants to be called by its full path, and its directory for separated privileges.
         let program = bentpipe_os::need::find_program("sshd").unwrap();
         let _ = std::fs::create_dir("/run/sshd");
-        let mut sshd = stage.server.command(program);
+        let mut sshd = server.command(program);
         sshd.args(["-D", "-e", "-f", "/dev/null"]);
         for option in [
             format!("ListenAddress={}", ip.server()),
@@ -229,12 +238,36 @@ impl Keys {
         }
         let server = Server(sshd.stderr(Stdio::null()).spawn().unwrap());
         let to = SocketAddr::new(ip.server(), 2222);
-        eventually("sshd", || accepts(&stage.gateway, to));
+        eventually("sshd", || accepts(near, to));
         server
     }
 
-    fn ssh(&self, stage: &Stage, ip: Ip) -> Command {
-        let mut ssh = stage.client.command("ssh");
+    /// A command's output, and data both ways through a pipe with a half-close; then what the server says of where the client is.
+    fn session(&self, client: &Netns, ip: Ip) -> String {
+        let sent = pattern(2_000_000);
+        let mut ssh = self.ssh(client, ip);
+        ssh.arg("cat; echo done >&2");
+        let mut child = ssh
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let copy = sent.clone();
+        let writer = std::thread::spawn(move || input.write_all(&copy));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("done"), "{said}");
+        assert!(output.stdout == sent, "{ip:?}");
+        let mut ssh = self.ssh(client, ip);
+        let seen = self::output(ssh.arg("echo $SSH_CONNECTION")).stdout;
+        String::from_utf8(seen).unwrap()
+    }
+
+    fn ssh(&self, client: &Netns, ip: Ip) -> Command {
+        let mut ssh = client.command("ssh");
         ssh.args(["-F", "/dev/null", "-p", "2222", "-i", &self.path("user")]);
         for option in [
             "BatchMode=yes",
