@@ -105,8 +105,10 @@ impl Receiver {
     /// The driver has verified the content: the peer is told.
     pub fn verified(&mut self, now: Instant) {
         if self.state == State::Verifying {
-            // Where the round-trip time is known, two of them are long enough.
-            let two_round_trips = { self.round_trip() }.map(|time| (2 * time + SLACK).min(NUDGE));
+            // Where the round-trip time is known, two of them are long enough; but not before any DATA came, for the sender
+            // believes no report that echoes none of its timestamps, and its pace may let its first question wait a second.
+            let round_trip = self.round_trip().filter(|_| self.begun);
+            let two_round_trips = round_trip.map(|time| (2 * time + SLACK).min(NUDGE));
             if self.awaits_word {
                 self.config.linger = self.config.silence;
             } else if let Some(time) = two_round_trips {
