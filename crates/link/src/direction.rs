@@ -338,6 +338,12 @@ impl<P: Send, O: Observer> Direction<P, O> {
         self.way.passage(len)
     }
 
+    /// Whether a packet is under way that will arrive, so that no [`Self::push`] changes [`Self::deadline`].
+    #[inline]
+    pub const fn is_carrying(&self) -> bool {
+        self.ring.arrival().as_nanos() != Instant::MAX.as_nanos()
+    }
+
     /// Packets that left the queue and have not arrived yet.
     pub fn under_way(&self) -> usize {
         self.ring.under_way()

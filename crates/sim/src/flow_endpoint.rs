@@ -167,20 +167,21 @@ impl FlowEndpoint {
     /// Takes the events of the connection; its application is called where there were any. Returns whether there were.
     #[inline]
     fn hear(&mut self, now: Instant) -> bool {
-        // Most turns end without any.
-        !self.is_silent() && self.hear_events(now)
-    }
-
-    /// Whether its connection has no event to tell, as far as is known without asking.
-    #[inline]
-    fn is_silent(&self) -> bool {
-        match &self.protocol {
-            Protocol::Tcp(Tcp {
-                connection: Some(EndConnection::Bare(connection)),
-                ..
-            }) => !connection.has_event(),
-            _ => false,
+        // Most turns end without any, or with one of which nothing is noted.
+        if let Protocol::Tcp(Tcp {
+            connection: Some(EndConnection::Bare(connection)),
+            ..
+        }) = &mut self.protocol
+        {
+            if !connection.has_event() {
+                return false;
+            }
+            if connection.take_io_events() {
+                self.pending.calls = true;
+                return true;
+            }
         }
+        self.hear_events(now)
     }
 
     #[inline(never)]

@@ -76,11 +76,9 @@ pub type Controls<'a> = dyn Fn(&str) -> Option<Box<dyn Congestion>> + 'a;
 
 /// A run that is over, and all memory that it held. To free that after a long queue takes a twentieth of the run's time: a
 /// process that exits next may leave it to the kernel, which frees it at once ([`core::mem::forget`]).
-pub struct Finished<O> {
+pub struct Finished {
     /// What came of it.
     pub outcome: Run,
-    /// What the observer saw.
-    pub observer: O,
     _held: Held,
 }
 
@@ -96,7 +94,7 @@ type Held = (
 /// # Errors
 /// What the scenario asks for and the simulator does not have.
 pub fn run(scenario: &Scenario, options: &Options) -> Result<Run, SimError> {
-    observe(scenario, options, ()).map(|(outcome, ())| outcome)
+    finish(scenario, options).map(|finished| finished.outcome)
 }
 
 /// As [`run`], with samples of the course of each flow.
@@ -141,20 +139,17 @@ pub fn observe_with<O: Observer>(
     observer: O,
     controls: &Controls<'_>,
 ) -> Result<(Run, O), SimError> {
-    let finished = finish_with(scenario, options, observer, controls)?;
-    Ok((finished.outcome, finished.observer))
+    let (finished, observer) = finish_with(scenario, options, observer, controls)?;
+    Ok((finished.outcome, observer))
 }
 
-/// As [`observe`]; returns the memory that the run held too.
+/// As [`run`]; returns the memory that the run held too. Whoever runs without an observer runs the code that is made here,
+/// and not a copy in each crate, so that a profile of some runs serves all of them.
 ///
 /// # Errors
 /// As [`run`].
-pub fn finish<O: Observer>(
-    scenario: &Scenario,
-    options: &Options,
-    observer: O,
-) -> Result<Finished<O>, SimError> {
-    finish_with(scenario, options, observer, &|_| None)
+pub fn finish(scenario: &Scenario, options: &Options) -> Result<Finished, SimError> {
+    finish_with(scenario, options, (), &|_| None).map(|(finished, ())| finished)
 }
 
 fn finish_with<O: Observer>(
@@ -162,15 +157,15 @@ fn finish_with<O: Observer>(
     options: &Options,
     observer: O,
     controls: &Controls<'_>,
-) -> Result<Finished<O>, SimError> {
+) -> Result<(Finished, O), SimError> {
     let mut engine = build::engine(scenario, options, observer, controls)?;
     let horizon = Instant::ZERO + scenario.time_limit;
     let end = engine.run(horizon)?;
     let outcome = outcome::of_run(scenario, options, &engine, end);
     let Engine { network, ends, .. } = engine;
-    Ok(Finished {
+    let finished = Finished {
         outcome,
-        observer: network.observer,
         _held: (network.links, network.packets, ends),
-    })
+    };
+    Ok((finished, network.observer))
 }

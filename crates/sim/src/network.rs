@@ -198,8 +198,12 @@ impl<O: Observer> Network<O> {
     #[inline]
     fn enter(&mut self, number: usize, packet: Handle, len: Bytes, now: Instant) {
         let link = &mut self.links[number];
+        let carrying = link.direction.is_carrying();
         let before = link.direction.due();
         link.enter(&mut self.packets, self.own, packet, len, now);
+        if carrying {
+            return;
+        }
         let due = link.direction.due();
         if due != before {
             self.reschedule(number, due);

@@ -112,6 +112,16 @@ impl Pending {
         }
     }
 
+    /// Forgets all, if they are but [`Event::Readable`] and [`Event::Writable`]; returns whether they were.
+    #[inline]
+    fn take_io(&mut self) -> bool {
+        let others = self.bits & !(Self::bit(Event::Readable) | Self::bit(Event::Writable));
+        if others == 0 {
+            self.bits = 0;
+        }
+        others == 0
+    }
+
     fn pop(&mut self) -> Option<Event> {
         if self.bits == 0 {
             return None;
@@ -286,6 +296,13 @@ impl Connection {
     #[inline]
     pub fn has_event(&self) -> bool {
         self.pending.bits != 0
+    }
+
+    /// Takes all events, if they only say that there are bytes to read or that there is room for more; returns whether that
+    /// is so. For who reads and writes after every event anyhow.
+    #[inline]
+    pub fn take_io_events(&mut self) -> bool {
+        self.pending.take_io()
     }
 
     /// The next event.

@@ -141,13 +141,13 @@ impl Connection {
             return false;
         }
         self.tx.wake(now);
-        *segment = self.data(from, to, now);
+        self.data(segment, (from, to), now);
         true
     }
 
-    /// The segment with stream offsets `[from, to)`, FIN included.
+    /// Writes the segment with stream offsets `[from, to)`, FIN included, over `segment`.
     #[inline]
-    fn data(&mut self, from: u64, to: u64, now: Instant) -> Segment {
+    fn data(&mut self, segment: &mut Segment, (from, to): (u64, u64), now: Instant) {
         let end = self.tx.data_end();
         let len = to.min(end).saturating_sub(from) as u32;
         let mut flags = self.ack_flags();
@@ -166,8 +166,13 @@ impl Connection {
         self.recovery
             .on_sent(&mut self.tx.recovery_context(), from, to);
         let window = self.acknowledge();
-        let payload = self.tx.stream.payload(from - 1, len);
-        self.segment(from, flags, window, payload, now)
+        // Field by field: a segment that is made elsewhere first is copied here.
+        segment.seq = self.tx.seq(from);
+        segment.ack = self.rx.irs + self.rx.next as u32;
+        (segment.flags, segment.window) = (flags, window);
+        segment.timestamps = self.stamp(now);
+        segment.options = None;
+        segment.payload = self.tx.stream.payload(from - 1, len);
     }
 
     /// Arms the persist timer where only the peer's window keeps bytes back.

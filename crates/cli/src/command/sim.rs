@@ -75,7 +75,7 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
         wire: args.wire,
     };
     if args.pcap.is_none() && args.trace.is_none() && args.live.is_none() {
-        let finished = bentpipe_sim::finish(scenario, &options, ()).or_usage()?;
+        let finished = bentpipe_sim::finish(scenario, &options).or_usage()?;
         let outcome = finished.outcome.clone();
         // The program ends after this run.
         std::mem::forget(finished);
