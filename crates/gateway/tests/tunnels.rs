@@ -7,11 +7,12 @@ mod support;
 use bentpipe_gateway::Ending;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_sockets::raw_ip::{RawIp, Way};
 use bentpipe_sockets::socket;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::ends::{AMOUNT, carry_both_ways, meets_a_reset};
 use support::pair::{Pair, split_one};
 use support::proxy::{self, Keys, OPEN, ProxyProcess, Tunnelled, failures, is_up};
@@ -239,6 +240,47 @@ fn a_killed_far_end_is_found_out() {
     eventually("tunnels again", || is_up(&gateway));
     let ends = pair.pair(Ip::V4);
     assert_eq!(ends.1.peer_addr().unwrap().ip(), Ip::V4.gateway_lan());
+}
+
+/// ICMP that says that nobody listens at the far end, while somebody does: tunnels are opened all the same.
+#[test]
+fn icmp_that_is_not_true_closes_no_tunnels() {
+    need!(Root, Nft, Tproxy);
+    let on = Tunnelled::new(Ip::V4, OPEN, "");
+    let local_port = || {
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
+        let mut words = sockets.split_whitespace();
+        // Those of the gateway's other sockets are on loopback.
+        let port = words.find_map(|word| {
+            let port = word.strip_prefix("00000000:")?;
+            (port.len() == 4 && port != "0000").then_some(port)
+        });
+        u16::from_str_radix(port.unwrap(), 16).unwrap()
+    };
+    let port = on.pair.near.run(local_port).unwrap();
+    let (near, far) = (Ipv4Addr::new(10, 77, 5, 1), Ipv4Addr::new(10, 77, 5, 2));
+    let mut icmp = vec![3, 3, 0, 0, 0, 0, 0, 0];
+    icmp.extend([0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+    icmp.extend([near.octets(), far.octets()].concat());
+    icmp.extend([port, 4433, 8, 0].map(u16::to_be_bytes).concat());
+    let sum = bentpipe_wire::checksum::checksum(&icmp).to_be_bytes();
+    icmp[2..4].copy_from_slice(&sum);
+    let mut packet = vec![0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0];
+    packet.extend([far.octets(), near.octets()].concat());
+    packet.extend(icmp);
+    let raw = on.pair.far.run(|| RawIp::open().unwrap()).unwrap();
+    let way = Way {
+        interface: 0,
+        router: None,
+        mark: 0,
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(6) {
+        raw.send(&packet, &way).unwrap();
+        assert!(on.is_up(), "after {:?}", begun.elapsed());
+        thread::sleep(Duration::from_millis(100));
+    }
+    carry_both_ways(on.pair.pair(Ip::V4));
 }
 
 /// A near end that is killed: its client is reset at once, and the server within five seconds.

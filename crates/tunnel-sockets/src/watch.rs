@@ -1,7 +1,8 @@
 //! Whether peers are still there.
 //!
 //! A peer that was killed cannot say so, but its kernel does: where nothing listens any more, ICMP answers each datagram. That alone
-//! is believed of nobody, for anybody may send it: it makes the driver ask, and who answers nothing for three seconds is gone.
+//! is believed of nobody, for anybody may send it: it makes the driver ask. Who answers nothing for a second is asked for no more tunnels, and
+//! who answers nothing for three is gone.
 //! While there are flows, who is silent is asked each second, so that a dead peer is found out. A link that is out says
 //! nothing by ICMP, and flows wait for it until the connection's idle timeout.
 
@@ -26,6 +27,8 @@ pub(crate) struct Peer {
     /// Datagrams that had come of it at the last look, and when the last of them was noticed.
     received: u64,
     heard: Instant,
+    /// It was asked at the last look, and nothing has come since.
+    asked: bool,
 }
 
 impl Peer {
@@ -36,6 +39,7 @@ impl Peer {
             since: now,
             received: 0,
             heard: now,
+            asked: false,
         }
     }
 }
@@ -86,22 +90,24 @@ impl Driver {
         self.end_idle_udp();
         let refused = self.watch.refused;
         let mut gone: Vec<ConnectionId> = Vec::new();
-        let mut doubted = false;
+        let (mut suspected, mut doubted) = (false, false);
         for (&id, peer) in &mut self.connections {
             let received = { self.side.quic().stats(id) }.map_or(0, |stats| stats.received);
             if received != peer.received {
-                (peer.received, peer.heard) = (received, now);
+                (peer.received, peer.heard, peer.asked) = (received, now, false);
                 continue;
             }
             let is_refused = refused.is_some_and(|at| at > peer.heard);
             if is_refused && now.since(peer.heard) >= PATIENCE {
                 gone.push(id);
             } else {
-                doubted |= is_refused;
+                suspected |= is_refused;
+                doubted |= is_refused && peer.asked;
+                peer.asked = true;
                 self.side.quic_mut().ping(id);
             }
         }
-        if !doubted {
+        if !suspected {
             self.watch.refused = None;
         }
         self.doubt(doubted);
