@@ -124,7 +124,10 @@ impl Driver {
         };
         let policy = &serving.far.policy;
         let mut why = DialError::Prohibited;
-        for address in addresses.into_iter().filter(|&one| policy.allows(one, is_own)) {
+        for address in addresses
+            .into_iter()
+            .filter(|&one| policy.allows(one, is_own))
+        {
             match udp::connected(address) {
                 Ok(socket) => return self.begin_udp(tunnel, socket),
                 Err(error) => why = failure(&error),

@@ -388,8 +388,10 @@ fn beyond_the_far_ends_tunnels_nothing_hangs() {
 #[test]
 fn what_was_said_before_a_reset_arrives() {
     let pair = Pair::open();
-    let (target, server) = serve(|mut socket| {
+    let (closed, is_closed) = std::sync::mpsc::channel();
+    let (target, server) = serve(move |mut socket| {
         socket.read_exact(&mut [0; 1000]).unwrap();
+        is_closed.recv().unwrap();
         socket.write_all(b"stop").unwrap();
         let mut got = 1000;
         let mut buffer = [0; 64 << 10];
@@ -407,6 +409,9 @@ fn what_was_said_before_a_reset_arrives() {
     let mut client = pair.client(target);
     client.write_all(&[7; 3_000_000]).unwrap();
     drop(client);
+    // Until all of it has left the client's host, which a reset would keep back.
+    thread::sleep(Duration::from_secs(1));
+    closed.send(()).unwrap();
     assert_eq!(server.join().unwrap(), 3_000_000);
 }
 
