@@ -25,6 +25,8 @@ pub struct Received {
     pub unusable: u64,
     /// Packets that repairs have given back.
     pub recovered: u64,
+    /// Packets that neither came nor were given back, counted when they are forgotten, some thousand packets later.
+    pub lost: u64,
     /// Repairs that contradict what was received, and what they gave that could not have been sent: somebody has changed or
     /// forged a frame.
     pub contradictions: u64,
@@ -232,6 +234,7 @@ impl Decoder {
             self.judged = self.judged.max(self.base + 1);
             if let Some(Slot::Missing) = self.slots.pop_front() {
                 self.equations.forget(self.base);
+                self.received.lost += 1;
             }
             self.base += 1;
         }

@@ -24,6 +24,11 @@ pub const SOURCE_HEADER: usize = 8;
 /// Octets by which a repair is longer than the longest packet that it protects: QUIC's packets must leave them.
 pub const REPAIR_HEADER: usize = 14;
 
+/// Whether a datagram begins as a frame does, and so as no packet of QUIC whose fixed bit is set.
+pub fn is_frame(datagram: &[u8]) -> bool {
+    matches!(datagram.first(), Some(&(SOURCE | REPAIR)))
+}
+
 /// The source packets that a repair is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {

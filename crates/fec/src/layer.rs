@@ -108,6 +108,12 @@ impl Layer {
         }
     }
 
+    /// The packets that have arrived or were given back, for a driver that has another use of
+    /// [`transmit`](Machine::transmit) than to hand these on.
+    pub fn arrived(&mut self) -> impl Iterator<Item = Bytes> {
+        self.up.drain(..)
+    }
+
     fn hear(&mut self, report: Report) {
         if report != Report::default() {
             self.encoder.hear(report);

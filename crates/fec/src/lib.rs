@@ -31,7 +31,7 @@ mod tinymt;
 
 pub use decoder::Received;
 pub use encoder::{Config, Overhead, Sent};
-pub use frame::{Frame, ParseError, REPAIR_HEADER, SOURCE_HEADER, Window};
+pub use frame::{Frame, ParseError, REPAIR_HEADER, SOURCE_HEADER, Window, is_frame};
 pub use layer::{Counters, Layer, Side};
 pub use loss::Report;
 pub use strength::{Strength, StrengthError, silence};

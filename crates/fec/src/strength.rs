@@ -1,5 +1,5 @@
 use crate::{MAX_WINDOW, Report};
-use bentpipe_base::{Bytes, Rate};
+use bentpipe_base::{Bytes, Probability, Rate};
 use core::time::Duration;
 use thiserror::Error;
 
@@ -27,6 +27,12 @@ pub struct StrengthError {
 
 /// A repair after every third packet: what is stronger repeats, rather.
 const STRONGEST: u16 = 3;
+/// Repairs at the end of an answer: of two packets that are lost of the last ones one is seldom left, and of bursts of three on average
+/// one in twenty-five is longer than eight.
+const TAIL: u8 = 3;
+const TAIL_OF_BURSTS: u8 = 8;
+/// A repair after every so many packets, or fewer, is for losses in bursts as well, against which the end of an answer has more.
+const FIRM: u16 = 10;
 /// From so many packets lost in a row on the losses come in bursts: independent ones at 20% make 1.25 of it.
 const BURSTS: f64 = 1.5;
 
@@ -37,6 +43,21 @@ impl Strength {
         window: 200,
         tail: 3,
     };
+
+    /// Repairs that take `overhead` of the packets' rate, of `window` packets each.
+    ///
+    /// # Errors
+    /// As [`Self::checked`]. Overhead of which there is less than a 512th is none.
+    pub fn fixed(overhead: Probability, window: u16) -> Result<Self, StrengthError> {
+        let every = (1.0 / overhead.value()).round() as u16;
+        let tail = if every <= FIRM { TAIL_OF_BURSTS } else { TAIL };
+        let strength = Self {
+            every,
+            window,
+            tail,
+        };
+        strength.checked()
+    }
 
     /// This strength, if there is such a one.
     ///
@@ -58,9 +79,9 @@ impl Strength {
         };
         let in_bursts = report.mean_burst() >= BURSTS;
         let (factor, least, repairs, tail) = if in_bursts {
-            (3.0, 0.02, 25, 5)
+            (3.0, 0.02, 25, TAIL_OF_BURSTS)
         } else {
-            (2.0, 0.01, 10, 3)
+            (2.0, 0.01, 10, TAIL)
         };
         let every = (1.0 / (factor * share.value() + least)) as u16;
         let every = every.max(STRONGEST);

@@ -3,8 +3,9 @@
 use crate::Handshake;
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_cc::LinkParams;
-use bentpipe_config::network::{AbsolutePath, LinkRate, sized, word};
+use bentpipe_config::network::{AbsolutePath, LinkRate, Whole, sized, word};
 use bentpipe_config::{Table, Value, Wrong};
+use bentpipe_fec::{Overhead, Strength};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct QuicPath {
     pub loss: Probability,
     /// The longest IP packet.
     pub mtu: Bytes,
+    /// Forward error correction of what is sent, where the other end has it too; `None`: none.
+    pub fec: Option<Overhead>,
 }
 
 /// The other end of a leg that QUIC carries, and what becomes of connections by it.
@@ -86,7 +89,7 @@ impl QuicCarrier {
 }
 
 /// The keys that only such a leg has.
-pub(crate) const KEYS: [&str; 8] = [
+pub(crate) const KEYS: [&str; 10] = [
     "proxy",
     "identity",
     "peer_key",
@@ -95,6 +98,8 @@ pub(crate) const KEYS: [&str; 8] = [
     "round_trip",
     "loss",
     "mtu",
+    "fec",
+    "fec_window",
 ];
 
 impl Default for QuicPath {
@@ -105,12 +110,13 @@ impl Default for QuicPath {
             round_trip: Duration::from_millis(600),
             loss: Probability::new(0.01).unwrap_or(Probability::ZERO),
             mtu: Bytes(1500),
+            fec: None,
         }
     }
 }
 
 impl QuicPath {
-    /// Reads `round_trip`, `loss` and `mtu`, which are as in `self` where they are not said.
+    /// Reads `round_trip`, `loss`, `mtu`, `fec` and `fec_window`, which are as in `self` where they are not said.
     pub fn read(self, table: &mut Table<'_, '_>) -> Self {
         let RoundTrip(round_trip) = table.or("round_trip", RoundTrip(self.round_trip));
         let Loss(loss) = table.or("loss", Loss(self.loss));
@@ -119,8 +125,75 @@ impl QuicPath {
             round_trip,
             loss,
             mtu,
+            fec: fec(table, self.fec),
             ..self
         }
+    }
+}
+
+/// Packets of which a repair is made where nothing is said of it.
+const FEC_WINDOW: u16 = 200;
+
+/// Reads `fec` and `fec_window`, which are as in `before` where neither is said.
+fn fec(table: &mut Table<'_, '_>, before: Option<Overhead>) -> Option<Overhead> {
+    let said = table.optional("fec");
+    let window = table.optional("fec_window");
+    let overhead = match said {
+        None if window.is_none() => return before,
+        None | Some(Fec::Off | Fec::Measured) if window.is_some() => {
+            let wrong = Wrong::new(
+                "`fec_window` goes with a fixed overhead",
+                "`fec = \"10%\"` beside it, or no `fec_window`",
+            );
+            table.problem("fec_window", wrong);
+            return None;
+        }
+        None | Some(Fec::Off) => return None,
+        Some(Fec::Measured) => return Some(Overhead::Measured),
+        Some(Fec::Fixed(overhead)) => overhead,
+    };
+    let window = window.map_or(FEC_WINDOW, |Window(packets)| packets);
+    match Strength::fixed(overhead, window) {
+        Ok(strength) => Some(Overhead::Fixed(strength)),
+        Err(error) => {
+            let wrong = Wrong::new(error.to_string(), "a longer window or more overhead");
+            table.problem("fec_window", wrong);
+            None
+        }
+    }
+}
+
+/// How much forward error correction there is.
+enum Fec {
+    Off,
+    Measured,
+    Fixed(Probability),
+}
+
+impl Value for Fec {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "\"off\", \"measured\", or an overhead from 1% to 100%, such as \"10%\"";
+        match String::read(value, source).as_deref() {
+            Ok("off") => return Ok(Self::Off),
+            Ok("measured") => return Ok(Self::Measured),
+            _ => {}
+        }
+        match Probability::read(value, source) {
+            Ok(overhead) if overhead.value() >= 0.01 => Ok(Self::Fixed(overhead)),
+            Ok(overhead) => Err(Wrong::new(format!("`{overhead}` is too little"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// Packets of which a repair is made.
+struct Window(u16);
+
+impl Value for Window {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let Whole::<1, 512>(packets) = Whole::read(value, source)?;
+        // As many as 512 fit.
+        Ok(Self(packets as u16))
     }
 }
 
@@ -134,7 +207,7 @@ pub fn link(table: &mut Table<'_, '_>, mut link: LinkParams) -> LinkParams {
     link.aggressive = table.or("aggressive", link.aggressive);
     let Guard(guard) = table.or("guard", Guard(link.guard));
     link.guard = guard;
-    let Overhead(overhead) = table.or("overhead", Overhead(link.overhead));
+    let LinkOverhead(overhead) = table.or("overhead", LinkOverhead(link.overhead));
     link.overhead = overhead;
     link
 }
@@ -277,9 +350,9 @@ impl Value for Guard {
 }
 
 /// What a link adds to a packet.
-struct Overhead(Bytes);
+struct LinkOverhead(Bytes);
 
-impl Value for Overhead {
+impl Value for LinkOverhead {
     fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
         sized(value, source, 0, 1500, "from 0B to 1500B, such as \"20B\"").map(Self)
     }
@@ -325,6 +398,29 @@ mod tests {
             (Handshake::Early, false)
         );
         assert_eq!(carrier.path.receive_rate, "9Mbit/s".parse().ok());
+        let fec = |said: &str| {
+            let config = Config::parse("f", &format!("{text}{said}")).unwrap();
+            config
+                .tunnelled_leg()
+                .unwrap()
+                .quic
+                .as_ref()
+                .unwrap()
+                .path
+                .fec
+        };
+        assert_eq!(fec(""), None);
+        assert_eq!(fec("fec = \"measured\""), Some(Overhead::Measured));
+        let strength = |every, window, tail| {
+            let strength = Strength {
+                every,
+                window,
+                tail,
+            };
+            Some(Overhead::Fixed(strength))
+        };
+        assert_eq!(fec("fec = \"10%\""), strength(10, 200, 8));
+        assert_eq!(fec("fec = 0.05\nfec_window = 500"), strength(20, 500, 3));
         let varied = format!("{text}[leg.slow]\nsend_buffer = \"1MiB\"\n");
         assert!(
             Config::parse("f", &varied).unwrap().profiles[0]
@@ -363,6 +459,15 @@ mod tests {
             ),
             ("identity = \"gateway.key\"", "the file of a secret key"),
             ("when_down = \"pas\"", "did you mean `pass`?"),
+            ("fec = \"0.1%\"", "`0.001` is too little"),
+            ("fec = \"mesured\"", "\"off\", \"measured\", or an overhead"),
+            ("fec_window = 100", "goes with a fixed overhead"),
+            (
+                "fec = \"measured\"\nfec_window = 100",
+                "goes with a fixed overhead",
+            ),
+            ("fec = \"1%\"\nfec_window = 99", "after every 100"),
+            ("fec = \"10%\"\nfec_window = 513", "from 1 to 512"),
         ] {
             let text = if text.starts_with('[') {
                 text.to_owned()

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Without a policy that fits, the public internet may be reached, and never the proxy itself or networks that are not routed there
-//! ([`Policy`](bentpipe_tunnel_sockets::Policy)). Keys of `[link]`: `rate`, `receive_rate`, `congestion_control`, `round_trip`, `loss`, `mtu`, `pacing`, `rtt0`,
+//! ([`Policy`](bentpipe_tunnel_sockets::Policy)). Keys of `[link]`: `rate`, `receive_rate`, `congestion_control`, `round_trip`, `loss`, `mtu`, `fec`, `fec_window`, `pacing`, `rtt0`,
 //! `aggressive`, `guard`, `overhead`; see [`Link`]. Keys of `[limits]`: see [`Limits`].
 
 use bentpipe_base::{Bytes, Prefix, read_text};

@@ -104,6 +104,13 @@ pub(crate) fn text(status: &Status) -> Result<String, fmt::Error> {
         ("idle", tunnels.udp.idle),
     ];
     page.family(("proxy_udp_ended", Kind::Counter, help), "reason", &ended)?;
+    let fec = &counters.fec;
+    let help = "Datagrams sent with forward error correction, by kind.";
+    let sent = [("source", fec.sources), ("repair", fec.repairs)];
+    page.family(("proxy_fec_sent", Kind::Counter, help), "kind", &sent)?;
+    let help = "Packets lost on the way here, by what repairs could do.";
+    let lost = [("recovered", fec.recovered), ("unrepaired", fec.unrepaired)];
+    page.family(("proxy_fec_lost", Kind::Counter, help), "fate", &lost)?;
     let help = "Dials that failed, by reason (RFC 9209).";
     let failures: Vec<_> = { counters.failures.iter() }
         .map(|(&why, &count)| (why, count))

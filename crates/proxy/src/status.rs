@@ -78,6 +78,15 @@ pub(crate) fn page(status: &Value) -> String {
             dropped,
         ),
     ];
+    if of("/counters/fec/sources") > 0.0 {
+        lines.push(format!(
+            "fec      {} packets and {} repairs sent; of those lost on the way here {} recovered, {} not",
+            of("/counters/fec/sources"),
+            of("/counters/fec/repairs"),
+            of("/counters/fec/recovered"),
+            of("/counters/fec/unrepaired"),
+        ));
+    }
     let lost = text(status, "/last_loss");
     if !lost.is_empty() {
         lines.push(format!(

@@ -3,9 +3,10 @@
 use crate::clock::{Base, Calendar};
 use crate::congestion::{CongestionControl, Maker};
 use crate::keys::{self, Identity, PublicKey, TrustedKeys};
-use crate::path::{Path, TooManyGaps};
+use crate::path::{LEAST_PAYLOAD, Path, TooManyGaps};
 use crate::tokens::UsedTokens;
 use bentpipe_base::{Bytes, Stream};
+use bentpipe_fec::Overhead;
 use core::time::Duration;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
@@ -28,6 +29,12 @@ const DATAGRAMS_HANDED: usize = 64 << 10;
 const TOKENS: u32 = 1;
 /// How long they are good.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// Octets that repairs are longer than what they protect.
+const REPAIR_HEADER: u16 = bentpipe_fec::REPAIR_HEADER as u16;
+/// The part of the round-trip time after which a packet that has not come is lost (RFC 9002, section 6.1.2), and where repairs may come
+/// first, at most.
+const TIME_THRESHOLD: f32 = 9.0 / 8.0;
+const TIME_THRESHOLD_MOST: f32 = 1.5;
 /// The part of the round-trip time that the stack is told to begin with: it first repeats a packet after three times that.
 const FIRST_PROBE_PART: u32 = 3;
 
@@ -50,6 +57,8 @@ pub struct Config {
     pub keep_alive: Option<Duration>,
     /// Packets of later ones that arrived after which one is lost. More where the path reorders.
     pub packet_threshold: u32,
+    /// Forward error correction of what is sent, where the peer has it too (docs/fec.md).
+    pub fec: Option<Overhead>,
     /// Datagrams of one length that may leave together, at least 1.
     pub segments: usize,
     /// All that is drawn by chance, keys excepted, follows from it; `None`: the system's randomness, as it must be where there
@@ -119,6 +128,8 @@ pub(crate) struct Parts {
     pub(crate) client: ClientConfig,
     pub(crate) calendar: Calendar,
     pub(crate) trusted: TrustedKeys,
+    pub(crate) maker: Arc<Maker>,
+    pub(crate) fec: Option<bentpipe_fec::Config>,
 }
 
 impl Config {
@@ -139,6 +150,7 @@ impl Config {
             idle_timeout: Duration::from_secs(30),
             keep_alive: Some(Duration::from_secs(10)),
             packet_threshold: 3,
+            fec: None,
             segments: 1,
             seed: None,
             time_of_day: Duration::ZERO,
@@ -168,22 +180,58 @@ impl Config {
             ConfigError::Tls(reason.to_string())
         };
         let trusted = TrustedKeys::new(self.peers.clone());
-        let server = keys::server(&self.identity, &trusted, &calendar).map_err(tls)?;
-        let client = keys::client(&self.identity, &trusted, &calendar).map_err(tls)?;
+        let fec = self.fec.is_some();
+        let server = keys::server(&self.identity, &trusted, &calendar, fec).map_err(tls)?;
+        let client = keys::client(&self.identity, &trusted, &calendar, fec).map_err(tls)?;
         let server = QuicServerConfig::try_from(server).map_err(suite)?;
         let client = QuicClientConfig::try_from(client).map_err(suite)?;
-        let transport = Arc::new(self.transport());
+        let maker = Arc::new(Maker {
+            control: self.control.clone(),
+            path: self.path.clone(),
+            base: Base(self.base),
+            made: Arc::default(),
+            latest: Mutex::default(),
+        });
+        let transport = Arc::new(self.transport(Arc::clone(&maker)));
         Ok(Parts {
             endpoint: Arc::new(self.endpoint()),
             server: Arc::new(self.server(server, Arc::clone(&transport), &calendar)),
             client: self.client(client, transport),
             calendar,
             trusted,
+            maker,
+            fec: self.fec_config(),
         })
     }
 
-    fn transport(&self) -> TransportConfig {
-        let payload = self.path.datagram_payload();
+    /// How the packets of a connection are protected.
+    fn fec_config(&self) -> Option<bentpipe_fec::Config> {
+        let rate = self.control.rate().unwrap_or(self.path.rate);
+        self.fec.map(|overhead| bentpipe_fec::Config {
+            overhead,
+            silence: bentpipe_fec::silence(rate, self.path.mtu),
+        })
+    }
+
+    /// Packets and, as a part of the round-trip time, the time after which one that has not come is lost (RFC 9002, section 6.1): later
+    /// than repairs would give it back.
+    fn thresholds(&self) -> (u32, f32) {
+        let Some(overhead) = self.fec else {
+            return (self.packet_threshold, TIME_THRESHOLD);
+        };
+        let packets = overhead.packet_threshold().max(self.packet_threshold);
+        let rate = self.control.rate().unwrap_or(self.path.rate);
+        let took = rate.serialisation(self.path.mtu) * packets;
+        let part = took.as_secs_f32() / self.path.round_trip.as_secs_f32().max(0.001);
+        (
+            packets,
+            (1.0 + part).clamp(TIME_THRESHOLD, TIME_THRESHOLD_MOST),
+        )
+    }
+
+    fn transport(&self, maker: Arc<Maker>) -> TransportConfig {
+        let payload = self.packet_payload();
+        let (packets, time) = self.thresholds();
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(payload);
         let idle = VarInt::try_from(self.idle_timeout.as_millis().min(1 << 60) as u64);
@@ -196,19 +244,24 @@ impl Config {
             .stream_receive_window(varint(self.path.stream_window()))
             .receive_window(varint(self.limits.memory))
             .send_window(self.limits.memory.0)
-            .packet_threshold(self.packet_threshold)
+            .packet_threshold(packets)
+            .time_threshold(time)
             .initial_rtt(self.path.round_trip / FIRST_PROBE_PART)
             .initial_mtu(payload)
             .mtu_discovery_config(Some(discovery))
             .datagram_receive_buffer_size(Some(DATAGRAMS_RECEIVED))
             .datagram_send_buffer_size(DATAGRAMS_HANDED)
-            .congestion_controller_factory(Arc::new(Maker {
-                control: self.control.clone(),
-                path: self.path.clone(),
-                base: Base(self.base),
-                made: Arc::default(),
-            }));
+            .congestion_controller_factory(maker);
         transport
+    }
+
+    /// The longest packet of QUIC: repairs are longer than what they protect.
+    fn packet_payload(&self) -> u16 {
+        let payload = self.path.datagram_payload();
+        match self.fec {
+            Some(_) => payload.saturating_sub(REPAIR_HEADER).max(LEAST_PAYLOAD),
+            None => payload,
+        }
     }
 
     fn endpoint(&self) -> EndpointConfig {
@@ -216,6 +269,8 @@ impl Config {
         let reset_key = self.identity.derived("stateless reset");
         let reset_key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &reset_key);
         let mut config = EndpointConfig::new(Arc::new(reset_key));
+        // A packet whose fixed bit is cleared may look like a frame of the layer below: peers are not asked for such (RFC 9287).
+        config.grease_quic_bit(self.fec.is_none());
         match self.seed {
             Some(seed) => {
                 let mut bytes = [0; 32];

@@ -3,6 +3,7 @@
 
 use crate::clock::Base;
 use crate::path::Path;
+use crate::protection::RepairShare;
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::rate_control::Link;
 use bentpipe_cc::{Ack, Algorithm, Congestion, Phase, Settings, Signal, Window};
@@ -60,6 +61,11 @@ impl CongestionControl {
         })
     }
 
+    /// The rate of the link that it knows.
+    pub(crate) const fn rate(&self) -> Option<Rate> {
+        self.settings.link.rate
+    }
+
     /// Its name.
     pub const fn name(&self) -> &'static str {
         self.algorithm.name
@@ -82,13 +88,14 @@ impl fmt::Debug for CongestionControl {
 }
 
 /// Makes the controls of one endpoint's connections.
-#[derive(Clone)]
 pub(crate) struct Maker {
     pub(crate) control: CongestionControl,
     pub(crate) path: Path,
     pub(crate) base: Base,
     /// How many were made.
     pub(crate) made: Arc<core::sync::atomic::AtomicU64>,
+    /// What the latest heeds, until it is taken for its connection.
+    pub(crate) latest: Mutex<Option<RepairShare>>,
 }
 
 impl Maker {
@@ -97,6 +104,12 @@ impl Maker {
             .made
             .fetch_add(1, core::sync::atomic::Ordering::Relaxed);
         Owned(Mutex::new(self.control.make(nth)))
+    }
+
+    /// What the control heeds that was made since this was asked last.
+    pub(crate) fn take_latest(&self) -> Option<RepairShare> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.take()
     }
 
     /// The window before anything is known: a product where the rate is, for pace alone bounds what is sent.
@@ -125,7 +138,12 @@ impl ControllerFactory for Maker {
             wire: mss + overhead,
             pacing: None,
         };
+        let repairs = RepairShare::default();
+        *{ &self.latest }
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(repairs.clone());
         Box::new(Adapter {
+            repairs,
             pace: self.control.settings.link.rate,
             control,
             maker: self,
@@ -189,6 +207,8 @@ struct Adapter {
     reduced: Instant,
     flight: Flight,
     round: Round,
+    /// What repairs take of the window.
+    repairs: RepairShare,
 }
 
 impl Adapter {
@@ -344,7 +364,9 @@ impl Controller for Adapter {
     }
 
     fn window(&self) -> u64 {
-        u64::from(self.window.cwnd.max(LEAST_WINDOW)) * self.mss()
+        let least = u64::from(LEAST_WINDOW) * self.mss();
+        let window = u64::from(self.window.cwnd) * self.mss();
+        self.repairs.of_window(window).max(least)
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -370,6 +392,7 @@ impl Controller for Adapter {
             phase: Phase::Open,
             flight: Flight::default(),
             round: Round::default(),
+            repairs: self.repairs.clone(),
             ..*self
         })
     }

@@ -3,14 +3,17 @@
 use crate::bucket::Bucket;
 use crate::clock::Base;
 use crate::config::varint;
+use crate::protection::{FecStats, Protection, RepairShare, eliciting};
 use crate::stack::{Closed, Code, Datagram, End, Read, StreamId, Unsent};
 use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_fec::REPAIR_HEADER;
 use bytes::{Bytes as Chunk, BytesMut};
 use core::time::Duration;
 use quinn_proto::{
     ConnectionHandle, Dir, ReadError, SendDatagramError, Transmit, VarInt, WriteError,
 };
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 /// Most of what datagrams that leave together may hold: what the kernel takes at once is a little more.
 const SEGMENTED_MAX: usize = 60_000;
@@ -34,6 +37,8 @@ pub struct ConnectionStats {
     pub received: u64,
     /// Packets found lost.
     pub lost: u64,
+    /// Its forward error correction; `None`: it has none.
+    pub fec: Option<FecStats>,
 }
 
 /// One connection.
@@ -46,6 +51,12 @@ pub(crate) struct Connection {
     pub(crate) connected: bool,
     /// Its entry among the endpoint's timers.
     pub(crate) timer: Option<Instant>,
+    /// Where the peer is.
+    pub(crate) peer: SocketAddr,
+    /// What protects its packets, once both ends have agreed on it.
+    pub(crate) protection: Option<Protection>,
+    /// What its congestion control leaves to repairs, until there is a protection.
+    pub(crate) share: RepairShare,
     bucket: Bucket,
     /// The bucket had no tokens until then.
     paced: Option<Instant>,
@@ -82,6 +93,9 @@ impl Connection {
     ) -> Self {
         Self {
             handle,
+            peer: stack.remote_address(),
+            protection: None,
+            share: RepairShare::default(),
             stack,
             queued: false,
             connected: false,
@@ -169,28 +183,92 @@ impl Connection {
         self.paced = None;
         let mtu = u64::from(self.stack.current_mtu());
         let rate = self.pace();
-        let full = Bytes(mtu) + self.overhead;
+        let protects = { &self.protection }
+            .as_ref()
+            .is_some_and(|it| it.sends(now));
+        let header = if protects { REPAIR_HEADER as u64 } else { 0 };
+        let full = Bytes(mtu + header) + self.overhead;
         let allowed = rate.map_or(segments, |rate| self.bucket.allows(full, rate, now));
         if allowed == 0 {
             self.paced = Some(self.bucket.deadline());
             return None;
         }
-        let most = segments.min(SEGMENTED_MAX / mtu as usize).max(1);
+        if let Some(repair) = { &mut self.protection }
+            .as_mut()
+            .and_then(|it| it.repair(now))
+        {
+            return Some(self.leaves(repair, rate, now));
+        }
+        let most = if protects {
+            1
+        } else {
+            segments.min(SEGMENTED_MAX / mtu as usize).max(1)
+        };
+        let before = protects.then(|| eliciting(&self.stack.stats().frame_tx));
         let (sent, mut data) = self.poll(base.to_std(now), allowed.min(most))?;
         data.truncate(sent.size);
-        if let Some(rate) = rate {
-            let count = data
-                .len()
-                .div_ceil(sent.segment_size.unwrap_or(data.len()).max(1));
-            let size = Bytes(data.len() as u64) + self.overhead * count as u64;
-            self.bucket.take(size, rate, now);
-        }
-        Some(Datagram {
+        let mut datagram = Datagram {
             peer: sent.destination,
             local: sent.src_ip,
             data: BytesMut::from(Chunk::from(data)),
             segment: sent.segment_size,
-        })
+        };
+        let matters = before.is_some_and(|before| {
+            sent.destination == self.peer && eliciting(&self.stack.stats().frame_tx) > before
+        });
+        if let Some(protection) = self.protection.as_mut().filter(|_| matters) {
+            datagram = protection.protect(datagram, now);
+        }
+        Some(self.leaves(datagram, rate, now))
+    }
+
+    /// Takes what a datagram costs from the bucket.
+    fn leaves(&mut self, datagram: Datagram, rate: Option<Rate>, now: Instant) -> Datagram {
+        if let Some(rate) = rate {
+            let length = datagram.data.len();
+            let count = length.div_ceil(datagram.segment.unwrap_or(length).max(1));
+            let size = Bytes(length as u64) + self.overhead * count as u64;
+            self.bucket.take(size, rate, now);
+        }
+        datagram
+    }
+
+    /// The handshake agrees on forward error correction.
+    pub(crate) fn protect(&mut self, config: bentpipe_fec::Config) {
+        let mut protection = Protection::new(config);
+        protection.share_with(self.share.clone());
+        self.protection = Some(protection);
+    }
+
+    /// It has another congestion control, which heeds `share`.
+    pub(crate) fn share_with(&mut self, share: RepairShare) {
+        self.share = share;
+        if let Some(protection) = &mut self.protection {
+            protection.share_with(self.share.clone());
+        }
+    }
+
+    /// Looks whether the peer has moved; from where.
+    pub(crate) fn moved(&mut self, now: Instant) -> Option<SocketAddr> {
+        let peer = self.stack.remote_address();
+        let before = core::mem::replace(&mut self.peer, peer);
+        if before == peer {
+            return None;
+        }
+        // As long as QUIC takes for it (RFC 9000, section 8.2.4).
+        let patience = self.stack.rtt() * 3;
+        if let Some(protection) = &mut self.protection {
+            protection.moved(patience, now);
+        }
+        Some(before)
+    }
+
+    /// The time is `now`.
+    pub(crate) fn timeout(&mut self, base: Base, now: Instant) {
+        self.stack.handle_timeout(base.to_std(now));
+        if let Some(protection) = &mut self.protection {
+            protection.timeout(now);
+        }
     }
 
     fn pace(&self) -> Option<Rate> {
@@ -201,10 +279,8 @@ impl Connection {
     /// When it wants to be asked or told the time.
     pub(crate) fn deadline(&mut self, base: Base) -> Option<Instant> {
         let stack = self.stack.poll_timeout().map(|at| base.to_ours(at));
-        match (stack, self.paced) {
-            (Some(stack), Some(paced)) => Some(stack.min(paced)),
-            (stack, paced) => stack.or(paced),
-        }
+        let silence = self.protection.as_ref().and_then(Protection::deadline);
+        [stack, self.paced, silence].into_iter().flatten().min()
     }
 
     /// The stack's id of a stream that this side may write to (`outward`), or read from.
@@ -299,6 +375,7 @@ impl Connection {
             sent: stats.udp_tx.datagrams,
             received: stats.udp_rx.datagrams,
             lost: stats.path.lost_packets,
+            fec: self.protection.as_ref().map(Protection::stats),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use crate::clock::{Base, Calendar};
 use crate::config::{Config, ConfigError, Limits};
+use crate::congestion::Maker;
 use crate::connection::{Connection, ConnectionStats};
 use crate::keys::{PublicKey, TrustedKeys};
+use crate::protection::{self, is_agreed};
 use crate::stack::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
     Unopened, Unsent,
@@ -16,6 +18,7 @@ use quinn_proto::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Answers to datagrams of no connection that may wait to be sent; more are dropped.
@@ -63,6 +66,10 @@ pub struct Endpoint {
     answers: VecDeque<Datagram>,
     events: VecDeque<Event>,
     trusted: TrustedKeys,
+    maker: Arc<Maker>,
+    fec: Option<bentpipe_fec::Config>,
+    /// The newest connection of each peer's address that has forward error correction.
+    protected: BTreeMap<SocketAddr, ConnectionId>,
 }
 
 impl Endpoint {
@@ -90,6 +97,9 @@ impl Endpoint {
             answers: VecDeque::new(),
             events: VecDeque::new(),
             trusted: parts.trusted,
+            maker: parts.maker,
+            fec: parts.fec,
+            protected: BTreeMap::new(),
         })
     }
 
@@ -156,7 +166,10 @@ impl Endpoint {
         let id = ConnectionId(self.next);
         self.next += 1;
         self.by_handle.insert(handle.0, id);
-        let connection = Connection::new(handle, stack, self.overhead, self.datagrams);
+        let mut connection = Connection::new(handle, stack, self.overhead, self.datagrams);
+        if let Some(share) = self.maker.take_latest() {
+            connection.share_with(share);
+        }
         self.connections.insert(id, connection);
         self.settle(id);
         id
@@ -185,6 +198,24 @@ impl Endpoint {
             }
         }
         while let Some(event) = connection.stack.poll() {
+            match event {
+                quinn_proto::Event::HandshakeDataReady => {
+                    if let Some(config) = self.fec
+                        && is_agreed(connection.stack.crypto_session())
+                    {
+                        connection.protect(config);
+                        // Nobody takes an address from a connection before he has shown his key.
+                        self.protected.entry(connection.peer).or_insert(id);
+                    }
+                }
+                quinn_proto::Event::Connected => {
+                    if let Some(protection) = &mut connection.protection {
+                        protection.begin();
+                        self.protected.insert(connection.peer, id);
+                    }
+                }
+                _ => {}
+            }
             tell(id, connection, event, &mut self.events);
         }
         if drained {
@@ -194,9 +225,27 @@ impl Endpoint {
         }
     }
 
+    /// Frames are looked for where the peer is now.
+    fn follow(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        if let Some(before) = connection.moved(now)
+            && connection.protection.is_some()
+        {
+            if self.protected.get(&before) == Some(&id) {
+                self.protected.remove(&before);
+            }
+            self.protected.insert(connection.peer, id);
+        }
+    }
+
     fn forget(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.remove(&id) {
             self.by_handle.remove(&connection.handle.0);
+            if self.protected.get(&connection.peer) == Some(&id) {
+                self.protected.remove(&connection.peer);
+            }
             if let Some(at) = connection.timer {
                 self.timers.remove(&(at, id));
             }
@@ -271,7 +320,25 @@ impl Endpoint {
     }
 
     /// One datagram of a peer.
-    fn receive(&mut self, (peer, local): Ends, data: BytesMut, now: Instant) {
+    fn receive(&mut self, ends: Ends, data: BytesMut, now: Instant) {
+        if self.fec.is_none() || !bentpipe_fec::is_frame(&data) {
+            return self.receive_packet(ends, data, now);
+        }
+        let frame = data.freeze();
+        let connection = self.protected.get(&ends.0);
+        let connection = connection.and_then(|id| self.connections.get_mut(id));
+        let packets = match connection.and_then(|it| it.protection.as_mut()) {
+            Some(protection) => protection.arrive(frame, now),
+            // A peer that has moved: QUIC knows it by what it says.
+            None => protection::packet(&frame).into_iter().collect(),
+        };
+        for packet in packets {
+            self.receive_packet(ends, BytesMut::from(packet), now);
+        }
+    }
+
+    /// One packet of QUIC, or several that came together.
+    fn receive_packet(&mut self, (peer, local): Ends, data: BytesMut, now: Instant) {
         let mut answer = Vec::new();
         let at = self.base.to_std(now);
         match self.stack.handle(at, peer, local, None, data, &mut answer) {
@@ -280,6 +347,10 @@ impl Endpoint {
                     && let Some(connection) = self.connections.get_mut(&id)
                 {
                     connection.stack.handle_event(event);
+                    if let Some(share) = self.maker.take_latest() {
+                        connection.share_with(share);
+                    }
+                    self.follow(id, now);
                     self.settle(id);
                 }
             }
@@ -420,7 +491,8 @@ impl Machine for Endpoint {
             self.timers.remove(&(at, id));
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.timer = None;
-                connection.stack.handle_timeout(self.base.to_std(now));
+                connection.timeout(self.base, now);
+                self.follow(id, now);
                 self.settle(id);
             }
         }

@@ -31,7 +31,9 @@ const SPKI_PREFIX: [u8; 12] = [
 const TEXT_PREFIX: &str = "ed25519:";
 const SECRET_PREFIX: &str = "ed25519-secret:";
 /// The protocol that TLS agrees on: HTTP/3.
-const ALPN: &[u8] = b"h3";
+pub(crate) const ALPN: &[u8] = b"h3";
+/// The same with forward error correction below it (docs/fec.md). Nobody but bentpipe knows of it, and chooses it.
+pub(crate) const FEC_ALPN: &[u8] = b"h3-bentpipe-fec-1";
 
 /// The public key of a peer. As text: `ed25519:` and its 32 bytes in base64.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -340,6 +342,7 @@ pub(crate) fn server(
     identity: &Identity,
     peers: &TrustedKeys,
     calendar: &Calendar,
+    fec: bool,
 ) -> Result<rustls::ServerConfig, Error> {
     let provider = provider();
     let own = identity.certified(&provider)?;
@@ -352,10 +355,16 @@ pub(crate) fn server(
         .with_protocol_versions(&[&version::TLS13])?
         .with_client_cert_verifier(pins)
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = protocols(fec);
     // A connection stands for days: there is nothing to resume, and nothing that could be replayed.
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// The protocols that a side knows, the dearest first.
+fn protocols(fec: bool) -> Vec<Vec<u8>> {
+    let with = fec.then(|| FEC_ALPN.to_vec());
+    with.into_iter().chain([ALPN.to_vec()]).collect()
 }
 
 /// TLS of a side that connects to one of `peers`.
@@ -363,6 +372,7 @@ pub(crate) fn client(
     identity: &Identity,
     peers: &TrustedKeys,
     calendar: &Calendar,
+    fec: bool,
 ) -> Result<rustls::ClientConfig, Error> {
     let provider = provider();
     let own = identity.certified(&provider)?;
@@ -376,7 +386,7 @@ pub(crate) fn client(
         .dangerous()
         .with_custom_certificate_verifier(pins)
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own)));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = protocols(fec);
     config.resumption = rustls::client::Resumption::disabled();
     config.enable_sni = false;
     Ok(config)

@@ -11,6 +11,8 @@
 //!   each repetition that a packet may need ([`Path::stream_window`]). That of the connection is a bound of memory.
 //! - **trust** is a list of public keys on either side ([`Identity`], [`PublicKey`]): no names, no authorities, no expiry.
 //!
+//! - **forward error correction** below QUIC's packets where both ends ask for it ([`Config::fec`]).
+//!
 //! Time is an argument; the stack's own instants are one base that the maker gives, and what has passed since. With a
 //! seed, connection ids, packet numbers and grease follow from it, so that a run in virtual time repeats itself: times and
 //! lengths of all datagrams, though not their bytes, for keys stay random.
@@ -28,15 +30,18 @@ mod connection;
 mod endpoint;
 mod keys;
 mod path;
+mod protection;
 mod stack;
 mod tokens;
 
+pub use bentpipe_fec::{Overhead, Strength};
 pub use config::{Config, ConfigError, Limits};
 pub use congestion::{CongestionControl, UnusableControl};
 pub use connection::ConnectionStats;
 pub use endpoint::{ConnectError, Endpoint};
 pub use keys::{Identity, IdentityError, ParseKeyError, PublicKey};
 pub use path::{Path, TooManyGaps};
+pub use protection::FecStats;
 pub use stack::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
     Unopened, Unsent,

@@ -9,7 +9,7 @@ const HEADERS_V4: u64 = 28;
 /// IPv6 and UDP headers.
 const HEADERS_V6: u64 = 48;
 /// What no path of QUIC may be narrower than (RFC 9000, section 14).
-const LEAST_PAYLOAD: u16 = 1200;
+pub(crate) const LEAST_PAYLOAD: u16 = 1200;
 /// What waits of DATAGRAM frames, at the path's rate, and at least so much.
 const DATAGRAM_WAIT: Duration = Duration::from_millis(100);
 const DATAGRAMS_LEAST: Bytes = Bytes(64_000);

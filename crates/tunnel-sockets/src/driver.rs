@@ -464,6 +464,11 @@ impl Driver {
         self.counters.lost += 1;
         reason.clone_into(&mut self.last_loss);
         let peer = self.connections.remove(&lost);
+        if peer.is_some()
+            && let Some(fec) = self.side.quic().stats(lost).and_then(|it| it.fec)
+        {
+            self.counters.fec += fec.into();
+        }
         let is_own = matches!(self.part, Part::Near(_));
         match (peer, stranger) {
             (Some(peer), _) => tracing::warn!(peer = %peer.address, reason, "a connection is gone"),

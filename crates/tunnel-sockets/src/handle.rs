@@ -3,9 +3,11 @@
 use crate::datagram_flow::UdpStatus;
 use crate::driver::Driver;
 use crate::far::Far;
+use bentpipe_base::Probability;
 use bentpipe_connect_tcp::DialError;
-use bentpipe_quic::PublicKey;
+use bentpipe_quic::{FecStats, PublicKey};
 use bentpipe_sockets::epoll::Waker;
+use core::ops::AddAssign;
 use core::time::Duration;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -86,6 +88,8 @@ pub struct Counters {
     pub bytes_out: u64,
     /// Dials that failed, by reason as RFC 9209 names it.
     pub failures: BTreeMap<&'static str, u64>,
+    /// Forward error correction of all connections.
+    pub fec: FecCounters,
 }
 
 impl Default for Counters {
@@ -100,6 +104,7 @@ impl Default for Counters {
             bytes_in: 0,
             bytes_out: 0,
             failures: DialError::all().map(|error| (error.name(), 0)).collect(),
+            fec: FecCounters::default(),
         }
     }
 }
@@ -129,6 +134,70 @@ pub struct ConnectionStatus {
     pub received: u64,
     /// Packets found lost.
     pub lost: u64,
+    /// Its forward error correction; `None`: not both ends have asked for it.
+    pub fec: Option<FecStatus>,
+}
+
+/// Forward error correction of one connection at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct FecStatus {
+    /// Packets after each of which a repair is sent.
+    pub every: u16,
+    /// Packets of which a repair is made.
+    pub window: u16,
+    /// The share of packets lost on the way here, before repairs; `None`: too few have come.
+    pub loss: Option<f64>,
+    /// The mean number of packets lost in a row on the way here.
+    pub burst: f64,
+    /// What it has done.
+    #[serde(flatten)]
+    pub counters: FecCounters,
+}
+
+/// What forward error correction has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FecCounters {
+    /// Packets that were sent in its frames.
+    pub sources: u64,
+    /// Repairs sent, those after the last packet before a silence included.
+    pub repairs: u64,
+    /// Packets that repairs have given back.
+    pub recovered: u64,
+    /// Packets that neither came nor were given back: QUIC repeats these.
+    pub unrepaired: u64,
+}
+
+impl From<FecStats> for FecCounters {
+    fn from(stats: FecStats) -> Self {
+        let counters = stats.counters;
+        Self {
+            sources: counters.sent.sources,
+            repairs: counters.sent.repairs + counters.sent.tail_repairs,
+            recovered: counters.received.recovered,
+            unrepaired: counters.received.lost,
+        }
+    }
+}
+
+impl AddAssign for FecCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.sources += other.sources;
+        self.repairs += other.repairs;
+        self.recovered += other.recovered;
+        self.unrepaired += other.unrepaired;
+    }
+}
+
+impl From<FecStats> for FecStatus {
+    fn from(stats: FecStats) -> Self {
+        Self {
+            every: stats.strength.every,
+            window: stats.strength.window,
+            loss: stats.losses.share().map(Probability::value),
+            burst: stats.losses.mean_burst(),
+            counters: stats.into(),
+        }
+    }
 }
 
 /// A driver at one moment.
@@ -168,10 +237,17 @@ impl Driver {
                 sent: stats.sent,
                 received: stats.received,
                 lost: stats.lost,
+                fec: stats.fec.map(FecStatus::from),
             })
         });
+        let connections: Vec<_> = connections.collect();
+        // Of those that are gone, what they did is in it.
+        let mut counters = self.counters.clone();
+        { connections.iter() }
+            .filter_map(|one| one.fec.as_ref())
+            .for_each(|fec| counters.fec += fec.counters);
         Status {
-            connections: connections.collect(),
+            connections,
             up: self.is_up(),
             last_loss: self.last_loss.clone(),
             flows: self.open(),
@@ -179,7 +255,7 @@ impl Driver {
                 .filter(|flow| flow.is_dialling())
                 .count(),
             udp: self.udp_status(),
-            counters: self.counters.clone(),
+            counters,
         }
     }
 }

@@ -29,7 +29,7 @@ mod watch;
 pub use datagram_flow::UdpStatus;
 pub use driver::{Driver, DriverError};
 pub use far::{ClientLimits, Far};
-pub use handle::{ConnectionStatus, Counters, Handle, Status};
+pub use handle::{ConnectionStatus, Counters, FecCounters, FecStatus, Handle, Status};
 pub use identity_file::{IdentityFileError, make_identity, read_identity};
 pub use link::Link;
 pub use near::{Keep, Near, NoTunnel, Ticket};

@@ -59,6 +59,7 @@ impl Link {
         let config = Config::new(path, control, identity, peers, Instant::now());
         Ok(Config {
             segments: SEGMENTS,
+            fec: self.path.fec,
             idle_timeout: IDLE,
             time_of_day: { SystemTime::UNIX_EPOCH.elapsed() }.unwrap_or_default(),
             ..config

@@ -219,6 +219,13 @@ fn tunnel_families(tunnels: &bentpipe_tunnel_sockets::Status, page: &mut Page) -
         ("to_lan", counters.bytes_out),
     ];
     page.family(("tunnel_bytes", Kind::Counter, help), "direction", &bytes)?;
+    let fec = &counters.fec;
+    let help = "Datagrams sent with forward error correction, by kind.";
+    let sent = [("source", fec.sources), ("repair", fec.repairs)];
+    page.family(("tunnel_fec_sent", Kind::Counter, help), "kind", &sent)?;
+    let help = "Packets lost on the way here, by what repairs could do.";
+    let lost = [("recovered", fec.recovered), ("unrepaired", fec.unrepaired)];
+    page.family(("tunnel_fec_lost", Kind::Counter, help), "fate", &lost)?;
     let help = "Dials of the far end that failed, by reason (RFC 9209).";
     let failures: Vec<_> = { counters.failures.iter() }
         .map(|(&why, &count)| (why, count))

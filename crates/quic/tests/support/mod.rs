@@ -3,7 +3,7 @@
 
 use bentpipe_base::{Bytes, Fact, Instant, Machine, Observer, Output, Probability, Rate};
 use bentpipe_cc::{LinkParams, Settings as ControlSettings};
-use bentpipe_link::channel::PacketError;
+use bentpipe_link::channel::{Channel, PacketError};
 use bentpipe_link::queue::DropTail;
 use bentpipe_link::{self as link, Limit};
 use bentpipe_quic::{
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub(crate) const NEAR: &str = "10.0.0.1:4433";
 pub(crate) const FAR: &str = "10.0.0.2:443";
-const ZEROS: Chunk = Chunk::from_static(&[0; 65_536]);
+pub(crate) const ZEROS: Chunk = Chunk::from_static(&[0; 65_536]);
 
 pub(crate) fn at(ms: u64) -> Instant {
     Instant::from_nanos(ms * 1_000_000)
@@ -114,16 +114,31 @@ pub(crate) struct Pair {
     pub(crate) near_address: SocketAddr,
     /// Where it last sent to.
     pub(crate) far_sent_to: Option<SocketAddr>,
+    /// When the near side had read how much, if wanted.
+    pub(crate) progress: Option<Vec<(Instant, u64)>>,
+    /// The streams that a test answers itself, if it does.
+    pub(crate) by_hand: Option<Vec<StreamRef>>,
 }
 
 impl Pair {
     pub(crate) fn new(path: &Path, configs: &[Config; 2], seed: u64) -> Self {
+        let loss = path.loss;
+        Self::with_losses(path, configs, seed, || Box::new(PacketError::new(loss)))
+    }
+
+    /// The same, each way with such a channel.
+    pub(crate) fn with_losses(
+        path: &Path,
+        configs: &[Config; 2],
+        seed: u64,
+        channel: impl Fn() -> Box<dyn Channel>,
+    ) -> Self {
         let way = |name: &str| {
             let settings = link::Settings {
                 rate: Some(path.rate),
                 delay: path.round_trip / 2,
                 queue: DropTail::new(Limit::Bytes(Bytes(750_000))).into(),
-                channels: vec![Box::new(PacketError::new(path.loss))],
+                channels: vec![channel()],
                 ..link::Settings::default()
             };
             link::Direction::new(settings, seed, name, Wait::default())
@@ -141,6 +156,8 @@ impl Pair {
             connection: None,
             near_address: NEAR.parse().unwrap(),
             far_sent_to: None,
+            progress: None,
+            by_hand: None,
         }
     }
 
@@ -265,7 +282,12 @@ impl Pair {
         };
         while !got.ignored && got.finished.is_none() {
             match self.near.read(StreamRef { connection, stream }, usize::MAX) {
-                Ok(Read::Data(data)) => got.bytes += data.len() as u64,
+                Ok(Read::Data(data)) => {
+                    got.bytes += data.len() as u64;
+                    if let Some(progress) = &mut self.progress {
+                        progress.push((self.now, got.bytes));
+                    }
+                }
                 Ok(Read::Finished) => got.finished = Some(self.now),
                 _ => return,
             }
@@ -277,6 +299,12 @@ impl Pair {
         let request = self.requests.entry(stream).or_default();
         while let Ok(Read::Data(data)) = self.far.read(stream, usize::MAX) {
             request.extend_from_slice(&data);
+        }
+        if let Some(streams) = &mut self.by_hand {
+            if !streams.contains(&stream) {
+                streams.push(stream);
+            }
+            return;
         }
         if let Ok(wanted) = <[u8; 8]>::try_from(&request[..])
             && !self.answers.contains_key(&stream)
