@@ -1,4 +1,5 @@
 //! Forward error correction below QUIC over a geostationary link, in virtual time: exact, and the same each time.
+#![allow(clippy::print_stdout, reason = "figures, for whoever asks for them")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
@@ -332,7 +333,10 @@ fn forged_frames_cost_repairs_and_no_more() {
             *first = 0x0c + (chance.bits() % 2) as u8;
         }
         // Every other one is about packets that there are.
-        if let Some(id) = data.get_mut(4..8).filter(|_| chance.bits() % 2 == 0) {
+        if let Some(id) = data
+            .get_mut(4..8)
+            .filter(|_| chance.bits().is_multiple_of(2))
+        {
             let sent = stats(&pair)[1].counters.sent.sources as u32;
             id.copy_from_slice(&sent.saturating_sub(100).to_be_bytes());
         }
