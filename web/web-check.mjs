@@ -100,18 +100,25 @@ try {
   await rate.press("Tab");
   await page.locator("#problems .right").waitFor();
   // A queue and an amount are set in the form, too; what is wrong there is told at its field.
+  const checkedAfter = async (change) => {
+    const before = await page.evaluate(() => document.documentElement.dataset.checked);
+    await change();
+    await page.waitForFunction((before) => document.documentElement.dataset.checked !== before, before);
+    return page.locator("#problems .right").count();
+  };
   const kind = page.locator("select[data-key='links.space.queue']");
-  await kind.selectOption("red-linux");
-  await page.locator("#problems .right").waitFor();
-  assert.match(await page.locator("input[data-key='links.space.queue'][data-part='keys']").inputValue(), /min_threshold = /);
-  await kind.selectOption("drop-tail");
   const size = page.locator("input[data-key='links.space.queue'][data-part='size']");
-  await size.fill("many");
-  await size.press("Tab");
-  await page.waitForFunction(() => document.querySelector("input[data-part='size'][data-key='links.space.queue']").getAttribute("aria-invalid") === "true");
-  await size.fill("300 packets");
-  await size.press("Tab");
-  await page.locator("#problems .right").waitFor();
+  const resize = (value) => checkedAfter(async () => {
+    await size.fill(value);
+    await size.press("Tab");
+  });
+  assert.equal(await checkedAfter(() => kind.selectOption("red-linux")), 1);
+  assert.match(await page.locator("input[data-key='links.space.queue'][data-part='keys']").inputValue(), /min_threshold = /);
+  assert.equal(await size.inputValue(), "500 packets");
+  assert.equal(await checkedAfter(() => kind.selectOption("drop-tail")), 1);
+  assert.equal(await resize("many"), 0);
+  assert.equal(await size.getAttribute("aria-invalid"), "true");
+  assert.equal(await resize("300 packets"), 1);
   const amount = page.locator("input[data-key='flows.download.duration']");
   await amount.fill("12s");
   await amount.press("Tab");

@@ -182,6 +182,8 @@ class Editor {
     };
     kind.addEventListener("change", () => {
       keys.value = this.about.queues.find((it) => it.name === kind.value).keys;
+      // The examples of keys are lengths in packets, and so must the size be that they go with.
+      if (keys.value) size.value = inPackets(size.value);
       set();
     });
     size.addEventListener("change", set);
@@ -248,6 +250,12 @@ class Editor {
       throw error;
     }
   }
+}
+
+/** A size such as `750kB` in packets of 1,500 B; what is none stays for the parser to say so. */
+function inPackets(size) {
+  const [, number, unit] = size.match(/^\s*([\d.]+)\s*([kMG]?)B\s*$/) ?? [];
+  return number ? `${Math.max(1, Math.round((number * { "": 1, k: 1e3, M: 1e6, G: 1e9 }[unit]) / 1500))} packets` : size;
 }
 
 function tick(name, label, about, checked = false) {
