@@ -43,14 +43,24 @@ pub(crate) struct GatewayProcess {
 pub(crate) struct StoppedGateway {
     /// The last lines on its standard error.
     pub(crate) stderr_tail: String,
-    /// What it counted, by name; nothing if it did not say.
-    pub(crate) counters: BTreeMap<String, u64>,
+    /// What it counted; `None`: it did not say.
+    pub(crate) status: Option<Status>,
 }
 
-/// The part of a gateway's status that is read.
-#[derive(Deserialize)]
-struct Status {
-    counters: BTreeMap<String, u64>,
+/// The part of a gateway's status that is read, by name.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) counters: BTreeMap<String, u64>,
+    /// The kernel's count of what passed unsplit.
+    passed: BTreeMap<String, u64>,
+}
+
+impl Status {
+    /// SYNs that passed unsplit because the gateway, or one of its workers, had no processor.
+    pub(crate) fn unattended(&self) -> u64 {
+        let counted = [&self.counters, &self.passed];
+        counted.iter().filter_map(|all| all.get("unattended")).sum()
+    }
 }
 
 /// The last lines on a process's standard error.
@@ -164,22 +174,15 @@ impl GatewayProcess {
             .join("\n")
     }
 
-    /// What it counted so far; nothing if it does not say.
-    fn counters(&mut self) -> BTreeMap<String, u64> {
-        let stderr_tail = self
-            .status
-            .stderr(Stdio::null())
-            .output()
-            .ok()
-            .filter(|stderr_tail| stderr_tail.status.success());
-        let status = stderr_tail
-            .and_then(|stderr_tail| serde_json::from_slice::<Status>(&stderr_tail.stdout).ok());
-        status.map_or_else(BTreeMap::new, |status| status.counters)
+    /// What it counted so far; `None`: it does not say.
+    fn status(&mut self) -> Option<Status> {
+        let said = self.status.stderr(Stdio::null()).output().ok()?;
+        serde_json::from_slice(&said.stdout).ok()
     }
 
     /// Asks it to end, and sees to it that it does; what it stderr_tail last.
     pub(crate) fn stop(mut self) -> StoppedGateway {
-        let counters = self.counters();
+        let status = self.status();
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let deadline = Instant::now() + STOP;
@@ -188,7 +191,7 @@ impl GatewayProcess {
         }
         StoppedGateway {
             stderr_tail: self.stderr(),
-            counters,
+            status,
         }
     }
 

@@ -179,8 +179,8 @@ impl Run<'_> {
         self.tell(Phase::Ending, timer::now() - begin, 0);
         let looks = watch.stop();
         let links = reports(emulators)?;
-        let unfit = unfit(&links);
         let gateways = ended(gateways);
+        let unfit = unfit(&links, &gateways);
         let said = gateways
             .iter()
             .map(|(name, ended)| (name.clone(), ended.stderr_tail.clone()));
@@ -520,12 +520,27 @@ fn reports(emulators: BTreeMap<String, Emulator>) -> Result<BTreeMap<String, Rep
 }
 
 /// Why the run is no result, if it is none.
-fn unfit(links: &BTreeMap<String, Report>) -> Vec<String> {
+fn unfit(
+    links: &BTreeMap<String, Report>,
+    gateways: &BTreeMap<String, StoppedGateway>,
+) -> Vec<String> {
     let late = links.iter().flat_map(|(link, report)| {
         let reasons = report.reasons.iter();
         reasons.map(move |reason| format!("emulator of link `{link}`: {reason}"))
     });
-    late.collect()
+    let hung = gateways.iter().filter_map(|(gateway, ended)| {
+        let Some(status) = &ended.status else {
+            return Some(format!("gateway `{gateway}` did not answer at the end"));
+        };
+        let passed = status.unattended();
+        if passed == 0 {
+            return None;
+        }
+        Some(format!(
+            "gateway `{gateway}` had no processor when connections began: {passed} SYNs passed unsplit"
+        ))
+    });
+    late.chain(hung).collect()
 }
 
 /// Ends the gateways; what each said and counted.
