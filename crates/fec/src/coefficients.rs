@@ -1,3 +1,5 @@
+//! The factors of the packets in a repair, which both ends draw from its key.
+
 use crate::tinymt::TinyMt32;
 
 /// The factors of `count` source packets in the repair of `key`: `generate_coding_coefficients` of RFC 8681, section 3.6,

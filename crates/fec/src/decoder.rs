@@ -1,3 +1,5 @@
+//! The receiving half of the layer: packets in the order they come, and those that repairs give back.
+
 use crate::coefficients::coefficients;
 use crate::equations::{Added, Equations, Sum, length_of};
 use crate::frame::Window;

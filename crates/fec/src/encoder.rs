@@ -1,3 +1,5 @@
+//! The sending half of the layer: packets with their numbers, and the repairs between and behind them.
+
 use crate::coefficients::coefficients;
 use crate::equations::length_of;
 use crate::frame::{Frame, Window};

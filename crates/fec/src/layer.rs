@@ -1,3 +1,5 @@
+//! The layer between QUIC and UDP: an encoder for what goes and a decoder for what comes, as one machine.
+
 use crate::decoder::{Decoder, Received};
 use crate::encoder::{Config, Encoder, Sent};
 use crate::frame::{Frame, ParseError};

@@ -1,3 +1,5 @@
+//! How many repairs are sent, and of how many packets each is made: fixed, or by the losses that the other end measured.
+
 use crate::{MAX_WINDOW, Report};
 use bentpipe_base::{Bytes, Probability, Rate};
 use core::time::Duration;
