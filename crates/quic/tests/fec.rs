@@ -277,19 +277,8 @@ fn two_overheads_go_together_and_what_is_measured_is_followed() {
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    let trace = |seed| {
-        let fec = [Some(Overhead::Measured); 2];
-        let mut pair = pair(&geo(10, 0.02), Losses::Bursts(0.02), fec, seed);
-        pair.trace = Some(Vec::new());
-        for _ in 0..3 {
-            pair.fetch(300_000);
-        }
-        pair.trace.unwrap()
-    };
-    let first = trace(5);
-    assert!(first.len() > 600, "{}", first.len());
-    assert!(first == trace(5), "two runs of one seed differ");
-    assert!(first != trace(6), "two seeds are one");
+    let fec = [Some(Overhead::Measured); 2];
+    support::traces_follow_the_seed(|seed| pair(&geo(10, 0.02), Losses::Bursts(0.02), fec, seed));
 }
 
 /// The near side gets another address: its connection goes on, and after a while what is lost is repaired again.

@@ -87,19 +87,11 @@ fn the_first_answer_of_all_takes_two_round_trips() {
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    let trace = |seed| {
+    support::traces_follow_the_seed(|seed| {
         let mut pair = Pair::over(&geo(10, 0.02), "rate", seed);
-        pair.trace = Some(Vec::new());
         pair.stand();
-        for _ in 0..3 {
-            pair.fetch(300_000);
-        }
-        pair.trace.unwrap()
-    };
-    let first = trace(5);
-    assert!(first.len() > 600, "{}", first.len());
-    assert!(first == trace(5), "two runs of one seed differ");
-    assert!(first != trace(6), "two seeds are one");
+        pair
+    });
 }
 
 /// The controls that find their own way work too; a window alone cannot hold such a link under loss.

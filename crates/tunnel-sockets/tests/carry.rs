@@ -2,15 +2,17 @@
 //! other.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use bentpipe_base::{Bytes, Probability, Rate};
-use bentpipe_cc::{LinkParams, Settings};
+mod support;
+
+use bentpipe_base::Bytes;
 use bentpipe_connect_tcp::{Target, Template};
-use bentpipe_quic::{Config, CongestionControl, Identity, Limits, Path};
-use bentpipe_tunnel_sockets::{ClientLimits, Driver, Far, Handle, Near, Policy, Rule};
+use bentpipe_quic::{Config, Limits};
+use bentpipe_tunnel_sockets::{Driver, Handle, Near, Rule};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use support::loopback;
 
 /// A near and a far end, each in a thread of its own.
 struct Pair {
@@ -19,58 +21,18 @@ struct Pair {
     threads: Vec<JoinHandle<()>>,
 }
 
-fn loopback() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
-
 impl Pair {
     fn new(rules: Vec<Rule>) -> Self {
         Self::with(rules, Limits::default())
     }
 
     fn with(rules: Vec<Rule>, limits: Limits) -> Self {
-        let path = Path {
-            rate: Rate::from_bits_per_sec(500_000_000),
-            round_trip: Duration::from_millis(20),
-            loss: Probability::ZERO,
-            mtu: Bytes(1500),
-            overhead: Bytes(0),
-            ipv6: false,
-        };
-        let settings = Settings {
-            link: LinkParams::of_rate(path.rate),
-            // Loopback's round trip is shorter than the delays of a busy host's scheduler.
-            window_floor: path.round_trip,
-            ..Settings::default()
-        };
-        let identities = [(); 2].map(|()| Identity::generate().unwrap());
-        let [near, far] = [(0, 1), (1, 0)].map(|(own, other)| Config {
+        let [near, far] = support::configs(limits, Instant::now()).map(|config| Config {
             segments: 16,
-            limits,
-            ..Config::new(
-                path.clone(),
-                CongestionControl::new("rate", settings.clone()).unwrap(),
-                identities[own].clone(),
-                vec![identities[other].public()],
-                Instant::now(),
-            )
+            ..config
         });
         let template = Template::of_authority("far.example").unwrap();
-        let serve = Far {
-            policy: Policy {
-                rules,
-                own: Vec::new(),
-            },
-            templates: vec![template.clone()],
-            dial_timeout: Duration::from_secs(5),
-            client: ClientLimits {
-                connections: 2,
-                tunnels: 1000,
-                dials: 100,
-            },
-            idle: None,
-            udp_idle: Duration::from_secs(120),
-        };
+        let serve = support::far(&template, rules, 1000, Duration::from_secs(120));
         let far = Driver::far(&far, loopback(), serve).unwrap();
         let peer = far.address().unwrap();
         let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();

@@ -2,20 +2,18 @@
 //! what no gateway of ours does.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use bentpipe_base::{self as base, Bytes, Machine, Probability, Rate};
-use bentpipe_cc::{LinkParams, Settings};
+mod support;
+
+use bentpipe_base::{self as base, Machine};
 use bentpipe_connect_tcp::{DialError, Target, Template};
-use bentpipe_quic::{Config, CongestionControl, ConnectionId, Datagram, Endpoint, Identity, Path};
+use bentpipe_quic::{ConnectionId, Datagram, Endpoint, Limits};
 use bentpipe_tunnel::{Event, Role, Side, TunnelId};
-use bentpipe_tunnel_sockets::{ClientLimits, Driver, Far, Handle, Policy, Rule, UdpStatus};
+use bentpipe_tunnel_sockets::{Driver, Handle, Rule, UdpStatus};
 use bytes::BytesMut;
 use std::net::{SocketAddr, UdpSocket};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-fn loopback() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
+use support::loopback;
 
 /// A far end in a thread of its own, and the test's near side.
 struct Bed {
@@ -31,50 +29,15 @@ struct Bed {
 
 impl Bed {
     fn new(tunnels: usize, udp_idle: Duration) -> Self {
-        let path = Path {
-            rate: Rate::from_bits_per_sec(500_000_000),
-            round_trip: Duration::from_millis(20),
-            loss: Probability::ZERO,
-            mtu: Bytes(1500),
-            overhead: Bytes(0),
-            ipv6: false,
-        };
-        let settings = Settings {
-            link: LinkParams::of_rate(path.rate),
-            window_floor: path.round_trip,
-            ..Settings::default()
-        };
-        let identities = [(); 2].map(|()| Identity::generate().unwrap());
         let began = Instant::now();
-        let [near, far] = [(0, 1), (1, 0)].map(|(own, other)| {
-            Config::new(
-                path.clone(),
-                CongestionControl::new("rate", settings.clone()).unwrap(),
-                identities[own].clone(),
-                vec![identities[other].public()],
-                began,
-            )
-        });
+        let [near, far] = support::configs(Limits::default(), began);
         let template = Template::of_authority("far.example").unwrap();
-        let serve = Far {
-            policy: Policy {
-                rules: vec![Rule {
-                    prefix: "127.0.0.1/32".parse().unwrap(),
-                    ports: 1024..=65_535,
-                    allow: true,
-                }],
-                own: Vec::new(),
-            },
-            templates: vec![template.clone()],
-            dial_timeout: Duration::from_secs(5),
-            client: ClientLimits {
-                connections: 2,
-                tunnels,
-                dials: 100,
-            },
-            idle: None,
-            udp_idle,
-        };
+        let rules = vec![Rule {
+            prefix: "127.0.0.1/32".parse().unwrap(),
+            ports: 1024..=65_535,
+            allow: true,
+        }];
+        let serve = support::far(&template, rules, tunnels, udp_idle);
         let far = Driver::far(&far, loopback(), serve).unwrap();
         let peer = far.address().unwrap();
         let handle = far.handle();

@@ -20,12 +20,7 @@ impl Pair {
     /// A tunnel of UDP that stands.
     fn stand_udp(&mut self) -> TunnelId {
         let tunnel = self.open_udp();
-        self.until(|pair| pair.asked().is_some());
-        self.far.accept(tunnel).unwrap();
-        self.until(|pair| pair.near_told.contains(&Event::Answered(tunnel, Ok(()))));
-        self.near_told.clear();
-        self.far_told.clear();
-        tunnel
+        self.accepted(tunnel)
     }
 }
 

@@ -348,3 +348,19 @@ impl Pair {
         self.ways.iter().map(|way| way.observer().0).max().unwrap()
     }
 }
+
+/// Three fetches over what `pair` makes of a seed: the same seed gives the same times and lengths of datagrams, another one others.
+pub(crate) fn traces_follow_the_seed(pair: impl Fn(u64) -> Pair) {
+    let trace = |seed| {
+        let mut pair = pair(seed);
+        pair.trace = Some(Vec::new());
+        for _ in 0..3 {
+            pair.fetch(300_000);
+        }
+        pair.trace.unwrap()
+    };
+    let first = trace(5);
+    assert!(first.len() > 600, "{}", first.len());
+    assert!(first == trace(5), "two runs of one seed differ");
+    assert!(first != trace(6), "two seeds are one");
+}

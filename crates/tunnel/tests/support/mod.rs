@@ -100,6 +100,11 @@ impl Pair {
     /// Opens, and has the far side accept; returns it once the near side knows.
     pub(crate) fn stand(&mut self) -> TunnelId {
         let tunnel = self.open("192.0.2.9:80");
+        self.accepted(tunnel)
+    }
+
+    /// Has the far side accept it; returns it once the near side knows.
+    pub(crate) fn accepted(&mut self, tunnel: TunnelId) -> TunnelId {
         self.until(|pair| pair.asked().is_some());
         self.far.accept(tunnel).unwrap();
         self.until(|pair| pair.near_told.contains(&Event::Answered(tunnel, Ok(()))));
