@@ -1,8 +1,8 @@
 //! What the figures come to, in words.
 
 use crate::alternative::{Alternative, Measure};
-use crate::figure::Figure;
 use crate::question::{Activity, Losses, Question};
+use crate::simulated_figure::Figure;
 use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
 use serde::Serialize;

@@ -7,21 +7,21 @@
 //! that is shown beside it. [`advise`] puts all figures into words, and [`gateway_config`] is the file for the gateway.
 //!
 //! Nothing here reads a clock or a file: the page runs this crate as WebAssembly (`web/wasm/advisor`), tests run
-//! it natively, and both have the same figures, bit for bit. Begin with [`Question`], then `scenario.rs`.
+//! it natively, and both have the same figures, bit for bit. Begin with [`Question`], then `scenario_text.rs`.
 #![forbid(unsafe_code)]
 
 mod advice;
 mod alternative;
-mod figure;
-mod gateway;
-mod presets;
+mod gateway_config;
+mod link_presets;
 mod question;
-mod scenario;
+mod scenario_text;
+mod simulated_figure;
 
 pub use advice::{Advice, Answers, advise};
 pub use alternative::{Alternative, Measure};
-pub use figure::{Evidence, Figure, MeasureError, Point, measure};
-pub use gateway::gateway_config;
-pub use presets::{PRESETS, Preset};
+pub use gateway_config::gateway_config;
+pub use link_presets::{PRESETS, Preset};
 pub use question::{Activity, Losses, Question, RANGES, Range, Refused, Sliders};
-pub use scenario::scenario;
+pub use scenario_text::scenario;
+pub use simulated_figure::{Evidence, Figure, MeasureError, Point, measure};

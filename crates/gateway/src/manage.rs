@@ -7,10 +7,10 @@ pub mod protocol;
 
 use crate::handle::{CommandError, Handle};
 use bentpipe_gateway_config::{Config, ControlSocket};
-use bentpipe_management::control::Answering;
-use bentpipe_management::http::Documents;
-use bentpipe_management::protocol::Answer;
-use bentpipe_management::{BoundedServer, SocketFile, control, http};
+use bentpipe_management::control_protocol::Answer;
+use bentpipe_management::control_socket::Answering;
+use bentpipe_management::metrics_server::Documents;
+use bentpipe_management::{BoundedServer, SocketFile, control_socket, metrics_server};
 use bentpipe_relay::AdmissionMode;
 use protocol::Request;
 use std::fmt;
@@ -174,7 +174,7 @@ impl Manager {
             (listener, _) => listener,
         };
         let slots = match listener
-            .map(|listener| http::serve(listener, handle).map_err(ManageError::Thread))
+            .map(|listener| metrics_server::serve(listener, handle).map_err(ManageError::Thread))
         {
             // The predecessor has retired: without this gateway there would be none.
             Some(Err(error)) if predecessor.is_some() => {
@@ -223,7 +223,7 @@ fn open_control(
     let (listener, pending) = SocketFile::make(path).map_err(refused)?;
     let answering = Arc::clone(&server.answering);
     let answer = move |request: &Request, may_order| server.answer(request, may_order);
-    let slots = control::serve(listener, answering, answer).map_err(ManageError::Thread)?;
+    let slots = control_socket::serve(listener, answering, answer).map_err(ManageError::Thread)?;
     if is_predecessors {
         retire(path)?;
     }

@@ -5,15 +5,15 @@
 //! or floods costs its own slot ([`BoundedServer`]) and nothing of the flows. The requests' language is
 //! [`bentpipe_gateway_config::request`]; what a request does is the program's.
 //!
-//! Begin with [`control`] and [`http`].
+//! Begin with [`control_socket`] and [`metrics_server`].
 #![forbid(unsafe_code)]
 
 mod bounded_server;
-pub mod control;
-mod deadline;
-pub mod http;
-pub mod page;
-pub mod protocol;
+pub mod control_protocol;
+pub mod control_socket;
+mod deadline_stream;
+pub mod metrics_server;
+pub mod openmetrics;
 mod shutdown_request;
 mod socket_file;
 

@@ -6,7 +6,7 @@ use crate::status::page;
 use anyhow::{Context as _, anyhow};
 use bentpipe_config::Problems;
 use bentpipe_management::Shutdown;
-use bentpipe_management::protocol::{self, Request};
+use bentpipe_management::control_protocol::{self, Request};
 use bentpipe_process::notify;
 use bentpipe_tunnel_sockets::{make_identity, read_identity};
 use clap::Subcommand;
@@ -166,7 +166,7 @@ fn ask(at: &At, request: &Request) -> Result<Value, Failure> {
             ))
         })?,
     };
-    protocol::ask("proxy", &control, request).map_err(failed)
+    control_protocol::ask("proxy", &control, request).map_err(failed)
 }
 
 fn serve(file: &Path, print: fn(&str) -> io::Result<()>) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! The page for Prometheus.
 
 use crate::status::Status;
-use bentpipe_management::page::{Kind, Page};
+use bentpipe_management::openmetrics::{Kind, Page};
 use std::fmt;
 
 /// A scrape of a proxy with this status.

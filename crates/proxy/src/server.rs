@@ -5,9 +5,9 @@ use crate::metrics;
 use crate::reload::Reloader;
 use crate::status::Status;
 use bentpipe_connect_tcp::Template;
-use bentpipe_management::control::{self, Answering};
-use bentpipe_management::http::{self, Documents};
-use bentpipe_management::protocol::{Answer, Request};
+use bentpipe_management::control_protocol::{Answer, Request};
+use bentpipe_management::control_socket::{self, Answering};
+use bentpipe_management::metrics_server::{self, Documents};
 use bentpipe_management::{BoundedServer, Shutdown, SocketFile};
 use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_process::sched;
@@ -218,7 +218,7 @@ impl Proxy {
             .transpose()?;
         let metrics = config.metrics.map(|address| {
             let listener = TcpListener::bind(address);
-            let served = listener.and_then(|listener| http::serve(listener, &desk));
+            let served = listener.and_then(|listener| metrics_server::serve(listener, &desk));
             served.map_err(|source| StartError::Metrics { address, source })
         });
         let metrics = metrics.transpose()?;
@@ -330,6 +330,6 @@ fn open_control(path: &Path, desk: &Desk) -> Result<(BoundedServer, SocketFile),
     let (listener, pending) = SocketFile::make(path).map_err(refused)?;
     let desk = desk.clone();
     let answer = move |request: &Request, may_order| desk.answer(request, may_order);
-    let server = control::serve(listener, Answering::default(), answer).map_err(refused)?;
+    let server = control_socket::serve(listener, Answering::default(), answer).map_err(refused)?;
     Ok((server, pending.take().map_err(refused)?))
 }

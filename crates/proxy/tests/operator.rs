@@ -5,7 +5,7 @@ use bentpipe_base::Rate;
 use bentpipe_cc::LinkParams;
 use bentpipe_connect_tcp::{DialError, Template};
 use bentpipe_gateway_config::QuicPath;
-use bentpipe_management::protocol::{self, Request};
+use bentpipe_management::control_protocol::{self, Request};
 use bentpipe_proxy::{Config, Proxy, Status};
 use bentpipe_quic::PublicKey;
 use bentpipe_tunnel_sockets::{
@@ -73,7 +73,7 @@ impl Bed {
     fn reload_text(&self, text: &str) -> Result<(), String> {
         std::fs::write(self.file("proxy.toml"), text).unwrap();
         let control = self.file("control");
-        let answer = protocol::ask("proxy", &control, &Request::Reload);
+        let answer = control_protocol::ask("proxy", &control, &Request::Reload);
         answer.map(drop).map_err(|error| error.to_string())
     }
 

@@ -3,13 +3,13 @@
 mod pages;
 mod runs;
 
-use crate::answer::{Answer, Refusal, json, secured};
-use crate::form::{self, LONGEST};
-use crate::guard::unambiguous;
-use crate::seats::TokenShown;
+use crate::authorization::unambiguous;
+use crate::connection_slots::TokenShown;
+use crate::response::{Answer, Refusal, json, secured};
+use crate::run_store::open_regular;
+use crate::scenario_form::{self, LONGEST};
 use crate::server::Server;
-use crate::store::open_regular;
-use crate::{assets, child, library, orders, studies};
+use crate::{assets, child_process, gateway_commands, scenario_library, studies};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
@@ -33,7 +33,7 @@ const SO_FAR: Duration = Duration::from_secs(2);
 
 type Shared = Arc<Server>;
 
-/// All routes, behind the guard.
+/// All routes, behind the check of who may ask.
 pub(crate) fn router(server: Shared) -> Router {
     Router::new()
         .route("/", get(pages::index))
@@ -80,9 +80,9 @@ async fn gate(State(server): State<Shared>, request: Request, next: Next) -> Res
     let headers = request.headers();
     let clear = unambiguous(request.uri(), headers);
     let admitted = clear
-        .and_then(|()| server.guard.knows(headers))
+        .and_then(|()| server.authorization.knows(headers))
         .and_then(|()| {
-            let asks = server.guard.admits(request.method(), headers);
+            let asks = server.authorization.admits(request.method(), headers);
             if let (Ok(()), Some(shown)) = (&asks, request.extensions().get::<TokenShown>()) {
                 shown.set();
             }
@@ -133,8 +133,8 @@ struct About {
     memory_mb: u64,
     longest_min: u64,
     /// Controls to tick, of the simulator and of the lab alike.
-    controls: Vec<form::Control>,
-    queues: Vec<form::QueueKind>,
+    controls: Vec<scenario_form::Control>,
+    queues: Vec<scenario_form::QueueKind>,
 }
 
 async fn about(State(server): State<Shared>) -> Answer {
@@ -145,13 +145,13 @@ async fn about(State(server): State<Shared>) -> Answer {
         advisor: server.advisor.is_some(),
         memory_mb: server.limits.memory / 1_000_000,
         longest_min: server.limits.longest.as_secs() / 60,
-        controls: form::controls(),
-        queues: form::queues(),
+        controls: scenario_form::controls(),
+        queues: scenario_form::queues(),
     })
 }
 
 async fn scenarios() -> Answer {
-    json(&library::list())
+    json(&scenario_library::list())
 }
 
 async fn scenario(Path(id): Path<String>) -> Answer {
@@ -159,19 +159,19 @@ async fn scenario(Path(id): Path<String>) -> Answer {
     struct Text {
         text: String,
     }
-    let text = library::text(&id);
+    let text = scenario_library::text(&id);
     let text = text.ok_or_else(|| Refusal::missing("there is no such scenario"))?;
     json(&Text { text })
 }
 
 async fn alternatives(Path(id): Path<String>) -> Answer {
-    let rows = library::alternatives(&id);
+    let rows = scenario_library::alternatives(&id);
     json(&rows.ok_or_else(|| Refusal::missing("there is no such link"))?)
 }
 
 async fn check(body: Bytes) -> Answer {
-    let ask: form::Ask = read(&body)?;
-    json(&beside(move || form::check(&ask.text, &ask.settings, ask.lab)).await?)
+    let ask: scenario_form::Ask = read(&body)?;
+    json(&beside(move || scenario_form::check(&ask.text, &ask.settings, ask.lab)).await?)
 }
 
 async fn list_studies(State(server): State<Shared>) -> Answer {
@@ -199,9 +199,9 @@ async fn report(
 ) -> Answer {
     let found = beside(move || server.studies.report(&path, kind == "quick")).await?;
     let found = found.ok_or_else(|| Refusal::missing("this study has no report yet"))?;
-    Ok(crate::answer::under(
+    Ok(crate::response::under(
         pages::streamed("text/html", found),
-        crate::answer::REPORT,
+        crate::response::REPORT,
     ))
 }
 
@@ -217,23 +217,23 @@ async fn so_far(
     let fresh = { made.as_ref() }.is_some_and(|(last, at)| *last == file && at.elapsed() < SO_FAR);
     if !fresh {
         let folder = server.store.folder();
-        { child::output(&server.limits, &args, folder, PATIENCE).await }
+        { child_process::output(&server.limits, &args, folder, PATIENCE).await }
             .map_err(|error| Refusal::new(StatusCode::CONFLICT, error))?;
         *made = Some((file.clone(), Instant::now()));
     }
     drop(made);
     let found = beside(move || open_regular(&file)).await?;
     let found = found.ok_or_else(|| Refusal::missing("this study has no report yet"))?;
-    Ok(crate::answer::under(
+    Ok(crate::response::under(
         pages::streamed("text/html", found),
-        crate::answer::REPORT,
+        crate::response::REPORT,
     ))
 }
 
 async fn gateway(State(server): State<Shared>) -> Answer {
-    orders::status(&server).await
+    gateway_commands::status(&server).await
 }
 
 async fn order(State(server): State<Shared>, Path(order): Path<String>) -> Answer {
-    orders::order(&server, &order).await
+    gateway_commands::order(&server, &order).await
 }

@@ -2,28 +2,28 @@
 //!
 //! The server runs nothing itself: each run, study and order to a gateway is a child process of the same binary
 //! (`bentpipe sim run`, `lab run`, `study run`, `trace`, `gateway`), so that a scenario without end is stopped, and one
-//! that wants all memory is refused it, without the server (`child`). What it knows is in the result folders alone
-//! (`store`). Whoever asks must have the token that is printed at the start, by a browser that was given this address
-//! (`guard`). The pages are in `web/testbed`, built into the binary (`assets`).
+//! that wants all memory is refused it, without the server (`child_process`). What it knows is in the result folders alone
+//! (`run_store`). Whoever asks must have the token that is printed at the start, by a browser that was given this address
+//! (`authorization`). The pages are in `web/testbed`, built into the binary (`assets`).
 //!
 //! Begin with [`run`], then `api.rs`.
 #![forbid(unsafe_code)]
 
-mod answer;
 mod api;
 mod assets;
-mod child;
-mod feed;
-mod form;
-mod guard;
-mod library;
+mod authorization;
+mod child_process;
+mod connection_slots;
+mod gateway_commands;
 pub mod live;
-mod note;
-mod orders;
-mod queue;
-mod seats;
+mod response;
+mod run_events;
+mod run_queue;
+mod run_record;
+mod run_store;
+mod scenario_form;
+mod scenario_library;
 mod server;
-mod store;
 mod studies;
 
 use anyhow::{Context, bail};

@@ -2,11 +2,11 @@
 
 use crate::Args;
 use crate::api;
-use crate::child::{self, Limits};
-use crate::guard::Guard;
-use crate::queue::{Jobs, Queue};
-use crate::seats::{Seats, TokenShown};
-use crate::store::Store;
+use crate::authorization::Authorization;
+use crate::child_process::{self, Limits};
+use crate::connection_slots::{ConnectionSlots, TokenShown};
+use crate::run_queue::{Jobs, RunQueue};
+use crate::run_store::RunStore;
 use crate::studies::Studies;
 use anyhow::Context;
 use axum::Router;
@@ -33,9 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What all requests share.
 pub(crate) struct Server {
-    pub(crate) guard: Guard,
-    pub(crate) store: Arc<Store>,
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) authorization: Authorization,
+    pub(crate) store: Arc<RunStore>,
+    pub(crate) queue: Arc<RunQueue>,
     pub(crate) studies: Studies,
     pub(crate) limits: Limits,
     pub(crate) advisor: Option<PathBuf>,
@@ -70,7 +70,7 @@ pub(crate) async fn serve(
     if server.is_root {
         // What a killed server's runs left in the kernel. It says itself what it could not remove.
         let clean = ["lab", "clean"].map(Into::into);
-        let swept = child::output(
+        let swept = child_process::output(
             &server.limits,
             &clean,
             Path::new("."),
@@ -82,15 +82,19 @@ pub(crate) async fn serve(
     }
     { server.queue.resume() }
         .with_context(|| format!("cannot read the results in `{}`", args.results.display()))?;
-    print(&format!("{}/?token={}", address(at), server.guard.token()))?;
+    print(&format!(
+        "{}/?token={}",
+        address(at),
+        server.authorization.token()
+    ))?;
     if !at.ip().is_loopback() {
         print("Whoever sees the traffic sees the token: there is no TLS here.")?;
     }
     let app = api::router(Arc::clone(&server));
-    let mut seats = Seats::new(CONNECTIONS);
+    let mut slots = ConnectionSlots::new(CONNECTIONS);
     loop {
         tokio::select! {
-            () = admit(&listener, &mut seats, &app) => {}
+            () = admit(&listener, &mut slots, &app) => {}
             _ = interrupted.recv() => break,
             _ = terminated.recv() => break,
         }
@@ -101,7 +105,7 @@ pub(crate) async fn serve(
 }
 
 fn prepare(args: &Args, at: SocketAddr) -> anyhow::Result<Server> {
-    let store = Store::new(&args.results);
+    let store = RunStore::new(&args.results);
     let store =
         store.with_context(|| format!("cannot open the folder `{}`", args.results.display()))?;
     let store = Arc::new(store);
@@ -112,8 +116,8 @@ fn prepare(args: &Args, at: SocketAddr) -> anyhow::Result<Server> {
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Server {
-        guard: Guard::new(at, &args.name)?,
-        queue: Queue::new(
+        authorization: Authorization::new(at, &args.name)?,
+        queue: RunQueue::new(
             Arc::clone(&store),
             limits.clone(),
             Jobs {
@@ -146,11 +150,11 @@ fn installed_advisor(program: &Path) -> Option<PathBuf> {
 }
 
 /// Takes the next connection.
-async fn admit(listener: &TcpListener, seats: &mut Seats, app: &Router) {
+async fn admit(listener: &TcpListener, slots: &mut ConnectionSlots, app: &Router) {
     match listener.accept().await {
         Ok((stream, _)) => {
             let app = app.clone();
-            seats.take(|shown| converse(stream, app, shown)).await;
+            slots.take(|shown| converse(stream, app, shown)).await;
         }
         // Descriptors have run out, or the peer has gone already.
         Err(error) => {

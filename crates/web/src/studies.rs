@@ -1,7 +1,7 @@
 //! The studies of the papers: which there are, how far their results are.
 
-use crate::note::Work;
-use crate::store::open_regular;
+use crate::run_record::Work;
+use crate::run_store::open_regular;
 use bentpipe_study::load;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;

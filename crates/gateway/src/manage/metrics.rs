@@ -4,7 +4,7 @@
 use crate::handle::Handle;
 use crate::status::{LegStatus, Status};
 use bentpipe_gateway_config::LegId;
-use bentpipe_management::page::{Kind, Page};
+use bentpipe_management::openmetrics::{Kind, Page};
 use bentpipe_relay::{AdmissionMode, Distribution};
 use std::fmt;
 

@@ -1,11 +1,11 @@
 //! How a running gateway is asked by its control socket.
 
-pub use bentpipe_management::protocol::{
+pub use bentpipe_management::control_protocol::{
     AskError as NoAnswer, LONGEST, ParseError, Request, parse,
 };
 
 use crate::config_file::ConfigError;
-use bentpipe_management::protocol;
+use bentpipe_management::control_protocol;
 use serde_json::Value;
 use std::path::Path;
 use thiserror::Error;
@@ -31,7 +31,7 @@ pub enum AskError {
 /// # Errors
 /// See [`AskError`].
 pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
-    Ok(protocol::ask("gateway", path, request)?)
+    Ok(control_protocol::ask("gateway", path, request)?)
 }
 
 /// The same, at the control socket that the file `config` names, where one is given.

@@ -1,10 +1,10 @@
 //! The pages and their files, signing in, and the advisor's folder.
 
 use super::{Shared, beside};
-use crate::answer::{ADVISOR, Answer, Refusal, typed, under};
 use crate::assets;
-use crate::feed::Pieces;
-use crate::store::open_regular;
+use crate::response::{ADVISOR, Answer, Refusal, typed, under};
+use crate::run_events::Pieces;
+use crate::run_store::open_regular;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
@@ -27,7 +27,7 @@ pub(super) async fn index(
     if let Some(token) = token {
         return signed_in(&server, token);
     }
-    match server.guard.admits(&Method::GET, &headers) {
+    match server.authorization.admits(&Method::GET, &headers) {
         Ok(()) => typed("text/html", assets::INDEX, StatusCode::OK),
         Err(_) => typed("text/html", assets::LOGIN, StatusCode::UNAUTHORIZED),
     }
@@ -50,9 +50,9 @@ fn token(query: &str) -> Option<&str> {
 
 fn signed_in(server: &Shared, token: &str) -> Response {
     let cookie = server
-        .guard
+        .authorization
         .cookie()
-        .filter(|_| server.guard.is_token(token));
+        .filter(|_| server.authorization.is_token(token));
     let Some(cookie) = cookie else {
         return typed("text/html", assets::LOGIN, StatusCode::FORBIDDEN);
     };

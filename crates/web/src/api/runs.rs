@@ -1,12 +1,12 @@
 //! Runs: asked for, followed, stopped, and what is in their folders.
 
 use super::{Shared, beside, read};
-use crate::answer::{Answer, REPORT, Refusal, json, saved, typed, under};
 use crate::api::pages::streamed;
-use crate::child;
-use crate::form::{self, Said, Setting};
-use crate::note::{ASKED, Note, Work};
-use crate::store::read_small;
+use crate::child_process;
+use crate::response::{Answer, REPORT, Refusal, json, saved, typed, under};
+use crate::run_record::{ASKED, RunRecord, Work};
+use crate::run_store::read_small;
+use crate::scenario_form::{self, Said, Setting};
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -65,12 +65,12 @@ pub(super) async fn ask(State(server): State<Shared>, body: Bytes) -> Answer {
     let shared = server.clone();
     let made = beside(move || prepare(&shared, &ask)).await?;
     match made? {
-        Ok(notes) => {
-            notes
+        Ok(records) => {
+            records
                 .iter()
                 .cloned()
-                .for_each(|note| server.queue.put(note));
-            json(&notes)
+                .for_each(|record| server.queue.put(record));
+            json(&records)
         }
         Err(wrong) => {
             let body = serde_json::to_string(&wrong).unwrap_or_default();
@@ -84,7 +84,7 @@ pub(super) async fn ask(State(server): State<Shared>, body: Bytes) -> Answer {
 }
 
 /// Reads each variant, and makes the folders of all.
-fn prepare(server: &Shared, ask: &Ask) -> Result<Result<Vec<Note>, Wrong>, Refusal> {
+fn prepare(server: &Shared, ask: &Ask) -> Result<Result<Vec<RunRecord>, Wrong>, Refusal> {
     let mut texts = Vec::new();
     for Variant {
         label,
@@ -92,7 +92,7 @@ fn prepare(server: &Shared, ask: &Ask) -> Result<Result<Vec<Note>, Wrong>, Refus
         settings,
     } in &ask.variants
     {
-        let scenario = match form::read(text, settings, ask.lab) {
+        let scenario = match scenario_form::read(text, settings, ask.lab) {
             Ok(scenario) => scenario,
             Err(problems) => {
                 let error = format!("the scenario of `{label}` cannot be run");
@@ -108,7 +108,7 @@ fn prepare(server: &Shared, ask: &Ask) -> Result<Result<Vec<Note>, Wrong>, Refus
         texts.push((scenario.name, label, text));
     }
     let work = if ask.lab { Work::Lab } else { Work::Simulator };
-    let notes = texts.iter().map(|(name, label, text)| {
+    let records = texts.iter().map(|(name, label, text)| {
         let label: String = label
             .chars()
             .filter(|it| !it.is_control())
@@ -118,8 +118,8 @@ fn prepare(server: &Shared, ask: &Ask) -> Result<Result<Vec<Note>, Wrong>, Refus
             .store
             .make(name, &label, work.clone(), ask.capture, Some(text))
     });
-    let notes: std::io::Result<Vec<Note>> = notes.collect();
-    Ok(Ok(notes.map_err(|error| unwritten(&error))?))
+    let records: std::io::Result<Vec<RunRecord>> = records.collect();
+    Ok(Ok(records.map_err(|error| unwritten(&error))?))
 }
 
 fn unwritten(error: &std::io::Error) -> Refusal {
@@ -138,10 +138,10 @@ pub(super) fn put(
     text: Option<&str>,
 ) -> Answer {
     server.queue.has_room(1)?;
-    let note = server.store.make(name, label, work, captured, text);
-    let note = note.map_err(|error| unwritten(&error))?;
-    server.queue.put(note.clone());
-    json(&[note])
+    let record = server.store.make(name, label, work, captured, text);
+    let record = record.map_err(|error| unwritten(&error))?;
+    server.queue.put(record.clone());
+    json(&[record])
 }
 
 /// What runs and what waits.
@@ -151,14 +151,14 @@ pub(super) async fn queue(State(server): State<Shared>) -> Answer {
 
 /// All runs there are.
 pub(super) async fn list(State(server): State<Shared>) -> Answer {
-    let notes = beside(move || server.store.list()).await?;
-    json(&notes.map_err(|error| Refusal::broken(format!("cannot read the results: {error}")))?)
+    let records = beside(move || server.store.list()).await?;
+    json(&records.map_err(|error| Refusal::broken(format!("cannot read the results: {error}")))?)
 }
 
 #[derive(Serialize)]
 struct Whole {
     #[serde(flatten)]
-    note: Note,
+    record: RunRecord,
     command: String,
     files: Vec<(String, u64)>,
     /// What it found.
@@ -168,14 +168,14 @@ struct Whole {
 /// All that is known of a run.
 pub(super) async fn one(State(server): State<Shared>, Path(id): Path<String>) -> Answer {
     let whole = beside(move || {
-        let note = server.store.note(&id)?;
+        let record = server.store.record(&id)?;
         let folder = server.store.of(&id)?;
         let result = read_small(&folder.join("result.json"));
         Ok::<_, Refusal>(Whole {
-            command: note.command(),
+            command: record.command(),
             files: server.store.files(&id)?,
             result: result.and_then(|octets| serde_json::from_slice(&octets).ok()),
-            note,
+            record,
         })
     });
     json(&whole.await??)
@@ -184,7 +184,7 @@ pub(super) async fn one(State(server): State<Shared>, Path(id): Path<String>) ->
 /// How a run stands, ten times a second while it goes on.
 pub(super) async fn events(State(server): State<Shared>, Path(id): Path<String>) -> Answer {
     server.store.of(&id)?;
-    let Some(feed) = server.queue.feed(&id) else {
+    let Some(events) = server.queue.events(&id) else {
         // It waits, or is over: who watches asks how it stands.
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
@@ -194,7 +194,7 @@ pub(super) async fn events(State(server): State<Shared>, Path(id): Path<String>)
     }
     let seen = server.clone();
     seen.watchers.fetch_add(1, Ordering::Relaxed);
-    let body = feed.watch(move || {
+    let body = events.watch(move || {
         seen.watchers.fetch_sub(1, Ordering::Relaxed);
     });
     Ok(typed("text/event-stream", Body::new(body), StatusCode::OK))
@@ -211,8 +211,8 @@ pub(super) async fn stop(State(server): State<Shared>, Path(id): Path<String>) -
 
 /// The same once more, in a folder of its own.
 pub(super) async fn again(State(server): State<Shared>, Path(id): Path<String>) -> Answer {
-    let note = server.store.note(&id)?;
-    if note.work == Work::Lab && !server.is_root {
+    let record = server.store.record(&id)?;
+    if record.work == Work::Lab && !server.is_root {
         return Err(Refusal::new(
             StatusCode::CONFLICT,
             "the lab needs root: start it by `sudo bentpipe web`",
@@ -223,19 +223,19 @@ pub(super) async fn again(State(server): State<Shared>, Path(id): Path<String>) 
         .iter()
         .find_map(|name| read_small(&folder.join(name)));
     let text = text.and_then(|octets| String::from_utf8(octets).ok());
-    if text.is_none() && !matches!(note.work, Work::Study { .. }) {
+    if text.is_none() && !matches!(record.work, Work::Study { .. }) {
         return Err(Refusal::missing("the run has no scenario beside it"));
     }
     let name = text
         .as_deref()
-        .and_then(|text| form::read(text, &[], true).ok());
-    let name = name.map_or_else(|| note.label.clone(), |scenario| scenario.name);
+        .and_then(|text| scenario_form::read(text, &[], true).ok());
+    let name = name.map_or_else(|| record.label.clone(), |scenario| scenario.name);
     put(
         &server,
         &name,
-        &note.label,
-        note.work.clone(),
-        note.captured,
+        &record.label,
+        record.work.clone(),
+        record.captured,
         text.as_deref(),
     )
 }
@@ -276,7 +276,7 @@ pub(super) async fn trace(
     let folder = server.store.of(&id)?.join("captures");
     if server.store.open(&id, &["captures", &page]).is_err() {
         let args = ["trace", &name, "--html", &page].map(OsString::from);
-        let made = child::output(&server.limits, &args, &folder, PATIENCE).await;
+        let made = child_process::output(&server.limits, &args, &folder, PATIENCE).await;
         made.map_err(|why| Refusal::bad(format!("cannot read the capture: {why}")))?;
     }
     let found = server.store.open(&id, &["captures", &page])?;

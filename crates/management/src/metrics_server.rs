@@ -8,7 +8,7 @@
 //! so that no other client can keep it out.
 
 use crate::bounded_server::{BoundedServer, ClientClass, Triage};
-use crate::deadline::Deadline;
+use crate::deadline_stream::DeadlineStream;
 use bentpipe_gateway_config::http::{self, Document, Refusal};
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -88,7 +88,7 @@ fn check(stream: &mut TcpStream, documents: &impl Documents) -> io::Result<Triag
 
 /// Answers one request. A client that hangs, trickles or sends nonsense is dropped.
 fn answer(stream: &TcpStream, documents: &impl Documents) {
-    let mut deadline = Deadline::new(stream, PATIENCE);
+    let mut deadline = DeadlineStream::new(stream, PATIENCE);
     // A client that has gone needs no answer.
     let _ = head(&mut deadline).and_then(|head| {
         deadline.extend(PATIENCE);
@@ -101,7 +101,7 @@ fn answer(stream: &TcpStream, documents: &impl Documents) {
     let _ = deadline.read(&mut [0; 512]);
 }
 
-fn head(stream: &mut Deadline<&TcpStream>) -> io::Result<Vec<u8>> {
+fn head(stream: &mut DeadlineStream<&TcpStream>) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
     while !http::is_whole(&head) {

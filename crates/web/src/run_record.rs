@@ -1,4 +1,4 @@
-//! What the server notes of a run, in `run.json` of its folder: all that outlives the server.
+//! What the server records of a run, in `run.json` of its folder: all that outlives the server.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub(crate) enum State {
 
 /// What the server knows of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Note {
+pub(crate) struct RunRecord {
     /// The name of its folder.
     pub(crate) id: String,
     /// What it is called, and what is different in it from those that were asked for together with it.
@@ -61,7 +61,7 @@ pub(crate) struct Note {
     pub(crate) why: Option<String>,
 }
 
-impl Note {
+impl RunRecord {
     /// Of something that is asked for now.
     pub(crate) fn new(id: String, label: String, work: Work, captured: bool) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use crate::alternative::{Alternative, Measure};
 use crate::question::{Activity, Question};
-use crate::scenario::scenario;
+use crate::scenario_text::scenario;
 use bentpipe_base::Instant;
 use bentpipe_config::Problems;
 use bentpipe_outcome::{End, Flow, Run, SimplexLink};

@@ -4,11 +4,11 @@
 //! emulators late, unless the operator allows several; a study always, for it takes all processors by itself. Who came first
 //! begins first.
 
-use crate::answer::Refusal;
-use crate::child::{self, Ended, Limits};
-use crate::feed::Feed;
-use crate::note::{ASKED, Note, State, Work, now};
-use crate::store::Store;
+use crate::child_process::{self, Ended, Limits};
+use crate::response::Refusal;
+use crate::run_events::RunEvents;
+use crate::run_record::{ASKED, RunRecord, State, Work, now};
+use crate::run_store::RunStore;
 use axum::http::StatusCode;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,8 +25,8 @@ use tokio::sync::watch;
 const MOST: usize = 1_000;
 
 /// What waits and what runs.
-pub(crate) struct Queue {
-    store: Arc<Store>,
+pub(crate) struct RunQueue {
+    store: Arc<RunStore>,
     limits: Limits,
     jobs: Jobs,
     inner: Mutex<Inner>,
@@ -43,15 +43,15 @@ pub(crate) struct Jobs {
 
 #[derive(Default)]
 struct Inner {
-    waiting: VecDeque<Note>,
+    waiting: VecDeque<RunRecord>,
     running: BTreeMap<String, Running>,
     /// The server ends: nothing more begins.
     closed: bool,
 }
 
 struct Running {
-    note: Note,
-    feed: Arc<Feed>,
+    record: RunRecord,
+    events: Arc<RunEvents>,
     stop: watch::Sender<bool>,
 }
 
@@ -61,20 +61,20 @@ pub(crate) struct Shown {
     /// The server's clock, seconds since 1970.
     now: f64,
     running: Vec<RunningShown>,
-    waiting: Vec<Note>,
+    waiting: Vec<RunRecord>,
 }
 
 #[derive(Serialize)]
 struct RunningShown {
     #[serde(flatten)]
-    note: Note,
+    record: RunRecord,
     /// How far it is, in seconds of its own time, and how far it goes at most.
     at_s: f64,
     at_most_s: Option<f64>,
 }
 
-impl Queue {
-    pub(crate) fn new(store: Arc<Store>, limits: Limits, jobs: Jobs) -> Arc<Self> {
+impl RunQueue {
+    pub(crate) fn new(store: Arc<RunStore>, limits: Limits, jobs: Jobs) -> Arc<Self> {
         Arc::new(Self {
             store,
             limits,
@@ -91,17 +91,17 @@ impl Queue {
     /// Takes up what an earlier server left: what waited waits again, what ran was interrupted.
     ///
     /// # Errors
-    /// When the folder cannot be read, or its notes not be written.
+    /// When the folder cannot be read, or its records not be written.
     pub(crate) fn resume(self: &Arc<Self>) -> std::io::Result<()> {
-        let mut notes = self.store.list()?;
-        notes.sort_by(|a, b| a.asked.total_cmp(&b.asked));
-        for mut note in notes {
-            match note.state {
-                State::Queued => self.inner().waiting.push_back(note),
+        let mut records = self.store.list()?;
+        records.sort_by(|a, b| a.asked.total_cmp(&b.asked));
+        for mut record in records {
+            match record.state {
+                State::Queued => self.inner().waiting.push_back(record),
                 State::Running => {
-                    note.state = State::Interrupted;
-                    note.why = Some("the server ended in the middle of it".to_owned());
-                    self.store.write(&note)?;
+                    record.state = State::Interrupted;
+                    record.why = Some("the server ended in the middle of it".to_owned());
+                    self.store.write(&record)?;
                 }
                 _ => {}
             }
@@ -120,8 +120,8 @@ impl Queue {
     }
 
     /// Puts a run, which is noted, at the end.
-    pub(crate) fn put(self: &Arc<Self>, note: Note) {
-        self.inner().waiting.push_back(note);
+    pub(crate) fn put(self: &Arc<Self>, record: RunRecord) {
+        self.inner().waiting.push_back(record);
         self.begin();
     }
 
@@ -132,29 +132,32 @@ impl Queue {
             running.stop.send_replace(true);
             return true;
         }
-        let Some(place) = inner.waiting.iter().position(|note| note.id == id) else {
+        let Some(place) = inner.waiting.iter().position(|record| record.id == id) else {
             return false;
         };
-        if let Some(mut note) = inner.waiting.remove(place) {
-            note.state = State::Stopped;
-            note.ended = Some(now());
-            self.keep(&note);
+        if let Some(mut record) = inner.waiting.remove(place) {
+            record.state = State::Stopped;
+            record.ended = Some(now());
+            self.keep(&record);
         }
         true
     }
 
     /// What watchers of a run that goes on are sent.
-    pub(crate) fn feed(&self, id: &str) -> Option<Arc<Feed>> {
-        self.inner().running.get(id).map(|it| Arc::clone(&it.feed))
+    pub(crate) fn events(&self, id: &str) -> Option<Arc<RunEvents>> {
+        self.inner()
+            .running
+            .get(id)
+            .map(|it| Arc::clone(&it.events))
     }
 
     /// What runs, and what waits in its order.
     pub(crate) fn shown(&self) -> Shown {
         let inner = self.inner();
         let running = inner.running.values().map(|it| {
-            let (at_s, at_most_s) = it.feed.reached();
+            let (at_s, at_most_s) = it.events.reached();
             RunningShown {
-                note: it.note.clone(),
+                record: it.record.clone(),
                 at_s,
                 at_most_s,
             }
@@ -186,14 +189,14 @@ impl Queue {
 
     /// Begins all that may.
     fn begin(self: &Arc<Self>) {
-        while let Some((note, feed, stop)) = self.next() {
+        while let Some((record, events, stop)) = self.next() {
             let queue = Arc::clone(self);
-            tokio::spawn(async move { queue.carry_out(note, feed, stop).await });
+            tokio::spawn(async move { queue.carry_out(record, events, stop).await });
         }
     }
 
     /// Takes the first that waits, if it may begin.
-    fn next(&self) -> Option<(Note, Arc<Feed>, watch::Receiver<bool>)> {
+    fn next(&self) -> Option<(RunRecord, Arc<RunEvents>, watch::Receiver<bool>)> {
         let mut inner = self.inner();
         let work = &inner.waiting.front()?.work;
         let most = match work {
@@ -202,104 +205,104 @@ impl Queue {
             Work::Study { .. } => 1,
         };
         let kind = discriminant(work);
-        let mixed = { inner.running.values() }.any(|it| discriminant(&it.note.work) != kind);
+        let mixed = { inner.running.values() }.any(|it| discriminant(&it.record.work) != kind);
         if mixed || inner.running.len() >= most || inner.closed {
             return None;
         }
-        let note = inner.waiting.pop_front()?;
-        let feed = Arc::new(Feed::default());
+        let record = inner.waiting.pop_front()?;
+        let events = Arc::new(RunEvents::default());
         let (stop, stopped) = watch::channel(false);
         let running = Running {
-            note: Note {
+            record: RunRecord {
                 state: State::Running,
                 began: Some(now()),
-                ..note.clone()
+                ..record.clone()
             },
-            feed: Arc::clone(&feed),
+            events: Arc::clone(&events),
             stop,
         };
-        inner.running.insert(note.id.clone(), running);
-        Some((note, feed, stopped))
+        inner.running.insert(record.id.clone(), running);
+        Some((record, events, stopped))
     }
 
     async fn carry_out(
         self: Arc<Self>,
-        mut note: Note,
-        feed: Arc<Feed>,
+        mut record: RunRecord,
+        events: Arc<RunEvents>,
         stop: watch::Receiver<bool>,
     ) {
-        note.state = State::Running;
-        note.began = Some(now());
-        self.keep(&note);
-        let folder = self.store.folder().join(&note.id);
-        let ended = self.run(&note, &folder, &feed, stop).await;
-        note.ended = Some(now());
-        (note.state, note.why) = match ended {
+        record.state = State::Running;
+        record.began = Some(now());
+        self.keep(&record);
+        let folder = self.store.folder().join(&record.id);
+        let ended = self.run(&record, &folder, &events, stop).await;
+        record.ended = Some(now());
+        (record.state, record.why) = match ended {
             Ended::Done => (State::Done, None),
             Ended::Failed(why) => (State::Failed, Some(why)),
             Ended::Stopped => (State::Stopped, None),
         };
-        self.keep(&note);
-        feed.end(match note.state {
+        self.keep(&record);
+        events.end(match record.state {
             State::Done => "done",
             State::Stopped => "stopped",
             _ => "failed",
         });
-        self.inner().running.remove(&note.id);
+        self.inner().running.remove(&record.id);
         self.changes.send_modify(|count| *count += 1);
         self.begin();
     }
 
     async fn run(
         &self,
-        note: &Note,
+        record: &RunRecord,
         folder: &Path,
-        feed: &Feed,
+        events: &RunEvents,
         stop: watch::Receiver<bool>,
     ) -> Ended {
-        let record = match note.work {
+        let live_file = match record.work {
             Work::Study { .. } => "output.txt",
             _ => "live.jsonl",
         };
-        let mut file = match File::create(folder.join(record)) {
+        let mut file = match File::create(folder.join(live_file)) {
             Ok(file) => file,
-            Err(error) => return Ended::Failed(format!("cannot write `{record}`: {error}")),
+            Err(error) => return Ended::Failed(format!("cannot write `{live_file}`: {error}")),
         };
-        let is_live = !matches!(note.work, Work::Study { .. });
+        let is_live = !matches!(record.work, Work::Study { .. });
         // A study has files by its own path, which was given from where the server was started.
         let place = if is_live { folder } else { Path::new(".") };
-        child::run(&self.limits, &arguments(note), place, stop, |lines| {
+        child_process::run(&self.limits, &arguments(record), place, stop, |lines| {
             // What is lost of the record is lost; the run's own files are its own.
             let _ = file.write_all(lines.as_bytes());
             if is_live {
-                feed.send(lines);
+                events.send(lines);
             }
         })
         .await
     }
 
-    /// Writes a note; where that fails the run goes on, and this server knows of it.
-    fn keep(&self, note: &Note) {
-        if let Err(error) = self.store.write(note) {
-            tracing::warn!(%error, run = note.id, "cannot write run.json");
+    /// Writes a record; where that fails the run goes on, and this server knows of it.
+    fn keep(&self, record: &RunRecord) {
+        if let Err(error) = self.store.write(record) {
+            tracing::warn!(%error, run = record.id, "cannot write run.json");
         }
     }
 }
 
 /// What the child is given, in the folder of its run.
-fn arguments(note: &Note) -> Vec<OsString> {
-    let words: &[&str] = match &note.work {
+fn arguments(record: &RunRecord) -> Vec<OsString> {
+    let words: &[&str] = match &record.work {
         Work::Simulator => &["sim", "run", ASKED, "--live", "-", "--json", "result.json"],
         Work::Lab => &["lab", "run", ASKED, "--live", "-", "--out", "."],
         Work::Study { .. } => &["study", "run"],
     };
     let mut all: Vec<OsString> = words.iter().map(OsString::from).collect();
-    if let Work::Study { path, out, quick } = &note.work {
+    if let Work::Study { path, out, quick } = &record.work {
         all.extend([path.into(), "--out".into(), out.into()]);
         if *quick {
             all.push("--quick".into());
         }
-    } else if note.captured {
+    } else if record.captured {
         all.extend(["--pcap".into(), "captures".into()]);
     }
     all

@@ -4,7 +4,7 @@
 //! name of this server (a foreign name that resolves to this address is refused), `Origin` must be this server's own
 //! where there is one, and the cookie that holds the token is not sent along from other sites.
 
-use crate::answer::Refusal;
+use crate::response::Refusal;
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use subtle::ConstantTimeEq as _;
 const OCTETS: usize = 24;
 
 /// Knows the token and the names of this server.
-pub(crate) struct Guard {
+pub(crate) struct Authorization {
     token: String,
     /// Of the cookie: browsers do not tell cookies of ports apart.
     cookie: String,
@@ -23,7 +23,7 @@ pub(crate) struct Guard {
     names: Vec<String>,
 }
 
-impl Guard {
+impl Authorization {
     /// With a token of its own, for a server at `at` that is known by `names`, too.
     ///
     /// # Errors
@@ -159,9 +159,9 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 mod tests {
     use super::*;
 
-    fn guard() -> Guard {
+    fn authorization() -> Authorization {
         let names = ["testbed.example".to_owned()];
-        Guard::new("127.0.0.1:8080".parse().unwrap(), &names).unwrap()
+        Authorization::new("127.0.0.1:8080".parse().unwrap(), &names).unwrap()
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn only_its_own_names_are_known() {
-        let guard = guard();
+        let authorization = authorization();
         for host in [
             "127.0.0.1:8080",
             "localhost:8080",
@@ -182,7 +182,10 @@ mod tests {
             "testbed.example",
             "Testbed.Example:443",
         ] {
-            assert!(guard.knows(&headers(&[("host", host)])).is_ok(), "{host}");
+            assert!(
+                authorization.knows(&headers(&[("host", host)])).is_ok(),
+                "{host}"
+            );
         }
         for host in [
             "",
@@ -193,7 +196,10 @@ mod tests {
             "127.0.0.1.evil.example:8080",
             "localhost:8080:8080",
         ] {
-            assert!(guard.knows(&headers(&[("host", host)])).is_err(), "{host}");
+            assert!(
+                authorization.knows(&headers(&[("host", host)])).is_err(),
+                "{host}"
+            );
         }
         let own = ("host", "localhost:8080");
         for (origin, right) in [
@@ -205,7 +211,9 @@ mod tests {
             ("ftp://localhost:8080", false),
         ] {
             assert_eq!(
-                guard.knows(&headers(&[own, ("origin", origin)])).is_ok(),
+                authorization
+                    .knows(&headers(&[own, ("origin", origin)]))
+                    .is_ok(),
                 right,
                 "{origin}"
             );
@@ -214,25 +222,29 @@ mod tests {
 
     #[test]
     fn without_the_token_nobody_is_admitted() {
-        let guard = guard();
-        let token = guard.token().to_owned();
+        let authorization = authorization();
+        let token = authorization.token().to_owned();
         let cookie = |name: &str, token: &str| format!("theme=dark; {name}={token}; other=1");
         let (get, post) = (Method::GET, Method::POST);
         let right = cookie("bentpipe-8080", &token);
-        assert!(guard.admits(&get, &headers(&[("cookie", &right)])).is_ok());
         assert!(
-            guard
+            authorization
+                .admits(&get, &headers(&[("cookie", &right)]))
+                .is_ok()
+        );
+        assert!(
+            authorization
                 .admits(&post, &headers(&[("cookie", &right)]))
                 .is_err()
         );
         let origin = ("origin", "http://localhost:8080");
         assert!(
-            guard
+            authorization
                 .admits(&post, &headers(&[("cookie", &right), origin]))
                 .is_ok()
         );
         assert!(
-            guard
+            authorization
                 .admits(
                     &post,
                     &headers(&[("authorization", &format!("Bearer {token}"))])
@@ -247,7 +259,7 @@ mod tests {
             String::new(),
         ] {
             assert!(
-                guard
+                authorization
                     .admits(&get, &headers(&[("cookie", &wrong), origin]))
                     .is_err(),
                 "{wrong}"
@@ -260,12 +272,12 @@ mod tests {
             "Bearer ".to_owned(),
         ] {
             assert!(
-                guard
+                authorization
                     .admits(&get, &headers(&[("authorization", &wrong)]))
                     .is_err(),
                 "{wrong}"
             );
         }
-        assert_ne!(token, self::guard().token());
+        assert_ne!(token, self::authorization().token());
     }
 }

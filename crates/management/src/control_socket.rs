@@ -1,8 +1,8 @@
 //! The control socket: its clients, one line of JSON each way at a time.
 
 use crate::bounded_server::{BoundedServer, ClientClass, Triage};
-use crate::deadline::Deadline;
-use crate::protocol::{self, Answer, Request};
+use crate::control_protocol::{self, Answer, Request};
+use crate::deadline_stream::DeadlineStream;
 use crate::socket_file;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -41,7 +41,7 @@ pub fn serve(
     BoundedServer::open(
         "control",
         listener,
-        (CLIENTS, protocol::BUSY),
+        (CLIENTS, control_protocol::BUSY),
         triage,
         move |stream| serve_client(stream, &answering, &answer),
     )
@@ -54,13 +54,13 @@ fn serve_client(
     answer: impl Fn(&Request, bool) -> Answer,
 ) {
     let may_order = socket_file::may_order(&stream);
-    let mut lines = BufReader::new(Deadline::new(&stream, PATIENCE));
+    let mut lines = BufReader::new(DeadlineStream::new(&stream, PATIENCE));
     let mut line = Vec::new();
     let mut answered = None::<Instant>;
     loop {
         line.clear();
         lines.get_mut().extend(PATIENCE);
-        let mut bounded = (&mut lines).take(protocol::LONGEST as u64);
+        let mut bounded = (&mut lines).take(control_protocol::LONGEST as u64);
         match bounded.read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
@@ -69,13 +69,13 @@ fn serve_client(
             std::thread::sleep(PAUSE.saturating_sub(answered.elapsed()));
         }
         let _answering = answering.read();
-        let (answer, keep_open) = match protocol::parse(&line) {
+        let (answer, keep_open) = match control_protocol::parse(&line) {
             // If the successor has given up while this process was frozen, the gateway stays.
             Ok(Request::Retire) if bentpipe_sockets::socket::has_hung_up(&stream) => return,
             Ok(request) => (answer(&request, may_order), true),
             Err(error) => (Answer::error(error), false),
         };
-        let mut answers = Deadline::new(&stream, UNREAD);
+        let mut answers = DeadlineStream::new(&stream, UNREAD);
         if answers.write_all(&answer.to_line()).is_err() || !keep_open {
             return;
         }

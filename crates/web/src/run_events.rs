@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The pieces of one run.
-pub(crate) struct Feed {
+pub(crate) struct RunEvents {
     pieces: Mutex<Vec<Bytes>>,
     /// How many there are, and whether that is all.
     told: watch::Sender<(usize, bool)>,
@@ -24,7 +24,7 @@ pub(crate) struct Feed {
     progress: Mutex<(f64, Option<f64>)>,
 }
 
-impl Default for Feed {
+impl Default for RunEvents {
     fn default() -> Self {
         Self {
             pieces: Mutex::default(),
@@ -34,7 +34,7 @@ impl Default for Feed {
     }
 }
 
-impl Feed {
+impl RunEvents {
     /// Sends these lines, each of which has its line break.
     pub(crate) fn send(&self, lines: &str) {
         let mut event = String::with_capacity(lines.len() + 16);
@@ -78,9 +78,9 @@ impl Feed {
     /// `gone` is called when the watcher has all of it, or has gone.
     pub(crate) fn watch(self: &Arc<Self>, gone: impl FnOnce() + Send + 'static) -> Pieces {
         let (give, pieces) = mpsc::channel(4);
-        let feed = Arc::clone(self);
+        let events = Arc::clone(self);
         tokio::spawn(async move {
-            feed.give_all(give).await;
+            events.give_all(give).await;
             gone();
         });
         Pieces(pieces)
@@ -163,13 +163,13 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let feed = Arc::new(Feed::default());
-            feed.send("{\"at_most_s\":60.0}\n");
-            let mut early = feed.watch(|| ());
-            feed.send("{\"at_s\":0.1,\"flows\":[]}\n{\"at_s\":0.2}\n");
-            assert_eq!(feed.reached(), (0.2, Some(60.0)));
-            let mut late = feed.watch(|| ());
-            feed.end("done");
+            let events = Arc::new(RunEvents::default());
+            events.send("{\"at_most_s\":60.0}\n");
+            let mut early = events.watch(|| ());
+            events.send("{\"at_s\":0.1,\"flows\":[]}\n{\"at_s\":0.2}\n");
+            assert_eq!(events.reached(), (0.2, Some(60.0)));
+            let mut late = events.watch(|| ());
+            events.end("done");
             for watcher in [&mut early, &mut late] {
                 let mut all = String::new();
                 while let Some(piece) = watcher.0.recv().await {

@@ -2,7 +2,7 @@
 
 use crate::alternative::Alternative;
 use crate::question::{Activity, Question};
-use crate::scenario::satellite_leg;
+use crate::scenario_text::satellite_leg;
 use bentpipe_base::Rate;
 
 /// Beyond it a receive buffer wants to know what the link carries towards the gateway (docs/gateway.md).

@@ -1,7 +1,7 @@
 //! What is asked of a gateway on this machine, by `bentpipe gateway` in a child.
 
-use crate::answer::{Answer, Refusal, json, typed};
-use crate::child;
+use crate::child_process;
+use crate::response::{Answer, Refusal, json, typed};
 use crate::server::Server;
 use axum::http::StatusCode;
 use serde::Serialize;
@@ -68,5 +68,5 @@ async fn ask(server: &Server, words: &[&str]) -> Result<String, String> {
     let mut args: Vec<OsString> = vec!["gateway".into()];
     args.extend(words.iter().map(OsString::from));
     args.extend(["--control".into(), server.control.clone().into()]);
-    child::output(&server.limits, &args, Path::new("."), PATIENCE).await
+    child_process::output(&server.limits, &args, Path::new("."), PATIENCE).await
 }

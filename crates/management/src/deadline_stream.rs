@@ -26,12 +26,12 @@ impl Bounded for &TcpStream {
 }
 
 /// A connection all of whose reads and writes together are bounded.
-pub(crate) struct Deadline<S> {
+pub(crate) struct DeadlineStream<S> {
     stream: S,
     until: Instant,
 }
 
-impl<S: Bounded> Deadline<S> {
+impl<S: Bounded> DeadlineStream<S> {
     pub(crate) fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
@@ -55,13 +55,13 @@ impl<S: Bounded> Deadline<S> {
     }
 }
 
-impl<S: Bounded> Read for Deadline<S> {
+impl<S: Bounded> Read for DeadlineStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream()?.read(buffer)
     }
 }
 
-impl<S: Bounded> Write for Deadline<S> {
+impl<S: Bounded> Write for DeadlineStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream()?.write(bytes)
     }
@@ -87,7 +87,7 @@ mod tests {
                 }
             });
             let begun = Instant::now();
-            let mut deadline = Deadline::new(&near, Duration::from_millis(100));
+            let mut deadline = DeadlineStream::new(&near, Duration::from_millis(100));
             let error = deadline.read_to_end(&mut Vec::new()).unwrap_err();
             let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
             assert!(kinds.contains(&error.kind()), "{error}");

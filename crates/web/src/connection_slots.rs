@@ -1,4 +1,4 @@
-//! Connections, as many as there are seats. When all are taken, the oldest of those that have not shown the token yet has to
+//! Connections, as many as there are slots. When all are taken, the oldest of those that have not shown the token yet has to
 //! go, so that strangers keep nobody out who has it.
 
 use std::collections::VecDeque;
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-/// The seats, and who has not shown the token so far, in the order in which they came.
-pub(crate) struct Seats {
+/// The slots, and who has not shown the token so far, in the order in which they came.
+pub(crate) struct ConnectionSlots {
     places: Arc<Semaphore>,
     strangers: VecDeque<(TokenShown, AbortHandle)>,
 }
@@ -29,15 +29,15 @@ impl TokenShown {
     }
 }
 
-impl Seats {
-    pub(crate) fn new(seats: usize) -> Self {
+impl ConnectionSlots {
+    pub(crate) fn new(slots: usize) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(seats)),
+            places: Arc::new(Semaphore::new(slots)),
             strangers: VecDeque::new(),
         }
     }
 
-    /// Has `converse` run in a task of its own once there is a seat for it.
+    /// Has `converse` run in a task of its own once there is a slot for it.
     pub(crate) async fn take<F>(&mut self, converse: impl FnOnce(TokenShown) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -82,10 +82,10 @@ mod tests {
     #[tokio::test]
     async fn strangers_make_room_and_who_has_the_token_stays() {
         let ended = Arc::new(Mutex::new(Vec::new()));
-        let mut seats = Seats::new(3);
+        let mut slots = ConnectionSlots::new(3);
         let mut sit = async |name: u32, known: bool| {
             let mark = Ended(name, Arc::clone(&ended));
-            let taken = seats.take(|shown| {
+            let taken = slots.take(|shown| {
                 if known {
                     shown.set();
                 }

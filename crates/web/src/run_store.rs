@@ -1,7 +1,7 @@
 //! The result folders: all that the server knows. What `lab run --out` or a hand put there is shown, too.
 
-use crate::answer::Refusal;
-use crate::note::{ASKED, Note, State, Work, now};
+use crate::response::Refusal;
+use crate::run_record::{ASKED, RunRecord, State, Work, now};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ const LISTED: usize = 2_000;
 const LONGEST: usize = 128;
 
 /// The folder of the result folders.
-pub(crate) struct Store {
+pub(crate) struct RunStore {
     folder: PathBuf,
 }
 
@@ -31,7 +31,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= LONGEST && !name.starts_with('.') && name.bytes().all(right)
 }
 
-impl Store {
+impl RunStore {
     pub(crate) fn new(folder: &Path) -> io::Result<Self> {
         let folder = folder.canonicalize()?;
         Ok(Self { folder })
@@ -59,7 +59,7 @@ impl Store {
         work: Work,
         captured: bool,
         text: Option<&str>,
-    ) -> io::Result<Note> {
+    ) -> io::Result<RunRecord> {
         let stem: String = { name.chars() }
             .map(|it| {
                 if it.is_ascii_alphanumeric() {
@@ -86,16 +86,16 @@ impl Store {
         if let Some(text) = text {
             fs::write(self.folder.join(&id).join(ASKED), text)?;
         }
-        let note = Note::new(id, label.to_owned(), work, captured);
-        self.write(&note)?;
-        Ok(note)
+        let record = RunRecord::new(id, label.to_owned(), work, captured);
+        self.write(&record)?;
+        Ok(record)
     }
 
-    /// Writes `note` into its folder, whole or not at all.
-    pub(crate) fn write(&self, note: &Note) -> io::Result<()> {
-        let folder = self.folder.join(&note.id);
+    /// Writes `record` into its folder, whole or not at all.
+    pub(crate) fn write(&self, record: &RunRecord) -> io::Result<()> {
+        let folder = self.folder.join(&record.id);
         let new = folder.join(".run.json.new");
-        let mut text = serde_json::to_string_pretty(note)?;
+        let mut text = serde_json::to_string_pretty(record)?;
         text.push('\n');
         let mut file = File::create(&new)?;
         file.write_all(text.as_bytes())?;
@@ -103,25 +103,25 @@ impl Store {
     }
 
     /// What is known of run `id`.
-    pub(crate) fn note(&self, id: &str) -> Result<Note, Refusal> {
+    pub(crate) fn record(&self, id: &str) -> Result<RunRecord, Refusal> {
         let folder = self.of(id)?;
-        read_note(&folder, id).ok_or_else(|| Refusal::missing("this folder has no run in it"))
+        read_record(&folder, id).ok_or_else(|| Refusal::missing("this folder has no run in it"))
     }
 
     /// All runs, the newest first.
-    pub(crate) fn list(&self) -> io::Result<Vec<Note>> {
+    pub(crate) fn list(&self) -> io::Result<Vec<RunRecord>> {
         let folders = fs::read_dir(&self.folder)?;
-        let mut notes: Vec<Note> = folders
+        let mut records: Vec<RunRecord> = folders
             .filter_map(|entry| {
                 let entry = entry.ok()?;
                 let id = entry.file_name().into_string().ok()?;
                 let own = is_plain(&id) && entry.file_type().ok()?.is_dir();
-                own.then(|| read_note(&entry.path(), &id)).flatten()
+                own.then(|| read_record(&entry.path(), &id)).flatten()
             })
             .collect();
-        notes.sort_by(|a, b| b.asked.total_cmp(&a.asked).then_with(|| b.id.cmp(&a.id)));
-        notes.truncate(LISTED);
-        Ok(notes)
+        records.sort_by(|a, b| b.asked.total_cmp(&a.asked).then_with(|| b.id.cmp(&a.id)));
+        records.truncate(LISTED);
+        Ok(records)
     }
 
     /// A file in the folder of run `id`, or in a folder below that: a regular one, that no link leads out to.
@@ -186,21 +186,21 @@ pub(crate) fn read_small(path: &Path) -> Option<Vec<u8>> {
     Some(octets)
 }
 
-fn read_note(folder: &Path, id: &str) -> Option<Note> {
+fn read_record(folder: &Path, id: &str) -> Option<RunRecord> {
     if let Some(octets) = read_small(&folder.join(NOTE))
-        && let Ok(note) = serde_json::from_slice::<Note>(&octets)
+        && let Ok(record) = serde_json::from_slice::<RunRecord>(&octets)
     {
         // A folder may have been copied.
-        return Some(Note {
+        return Some(RunRecord {
             id: id.to_owned(),
-            ..note
+            ..record
         });
     }
     foreign(folder, id)
 }
 
 /// A result that this server did not make.
-fn foreign(folder: &Path, id: &str) -> Option<Note> {
+fn foreign(folder: &Path, id: &str) -> Option<RunRecord> {
     let path = folder.join(RESULT);
     let result: Value = serde_json::from_slice(&read_small(&path)?).ok()?;
     let engine = result.get("engine").and_then(Value::as_str);
@@ -211,12 +211,12 @@ fn foreign(folder: &Path, id: &str) -> Option<Note> {
         Some("simulator") => Work::Simulator,
         _ => Work::Lab,
     };
-    Some(Note {
+    Some(RunRecord {
         state: if valid { State::Done } else { State::Failed },
         asked: made,
         ended: Some(made),
         why: (!valid).then(|| "the emulator fell behind".to_owned()),
-        ..Note::new(id.to_owned(), id.to_owned(), work, false)
+        ..RunRecord::new(id.to_owned(), id.to_owned(), work, false)
     })
 }
 
@@ -266,16 +266,16 @@ mod tests {
         fs::write(around.path().join("secret"), "s").unwrap();
         let results = around.path().join("results");
         fs::create_dir(&results).unwrap();
-        let store = Store::new(&results).unwrap();
-        let note = store
+        let store = RunStore::new(&results).unwrap();
+        let record = store
             .make("a/../b", "l", Work::Simulator, false, Some("text"))
             .unwrap();
-        assert!(is_plain(&note.id), "{}", note.id);
-        let own = results.join(&note.id);
+        assert!(is_plain(&record.id), "{}", record.id);
+        let own = results.join(&record.id);
         symlink(around.path().join("secret"), own.join("link.json")).unwrap();
         symlink(around.path(), own.join("captures")).unwrap();
         symlink(around.path(), results.join("elsewhere")).unwrap();
-        assert!(store.open(&note.id, &[ASKED]).is_ok());
+        assert!(store.open(&record.id, &[ASKED]).is_ok());
         for names in [
             &["link.json"][..],
             &["captures", "secret"],
@@ -286,12 +286,12 @@ mod tests {
             &[".run.json.new"],
             &[],
         ] {
-            assert!(store.open(&note.id, names).is_err(), "{names:?}");
+            assert!(store.open(&record.id, names).is_err(), "{names:?}");
         }
         for id in ["elsewhere", "..", ".", "", "a/b", "no-such-run"] {
             assert!(store.of(id).is_err(), "{id}");
         }
-        let files: Vec<String> = { store.files(&note.id).unwrap() }
+        let files: Vec<String> = { store.files(&record.id).unwrap() }
             .into_iter()
             .map(|(name, _)| name)
             .collect();
@@ -305,13 +305,13 @@ mod tests {
             0,
         )
         .unwrap();
-        assert!(store.open(&note.id, &["pipe"]).is_err());
+        assert!(store.open(&record.id, &["pipe"]).is_err());
     }
 
     #[test]
     fn what_others_put_there_is_listed_too() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path()).unwrap();
+        let store = RunStore::new(folder.path()).unwrap();
         let own = store
             .make("geo", "geo, cubic", Work::Lab, true, Some("t"))
             .unwrap();
@@ -327,9 +327,12 @@ mod tests {
         .unwrap();
         fs::create_dir(folder.path().join("nothing")).unwrap();
         let listed = store.list().unwrap();
-        let of = |id: &str| listed.iter().find(|note| note.id == id);
+        let of = |id: &str| listed.iter().find(|record| record.id == id);
         assert_eq!((listed.len(), of(&own.id)), (3, Some(&own)));
-        assert_eq!(of("by-hand").map(|note| note.state), Some(State::Failed));
-        assert!(store.note("nothing").is_err());
+        assert_eq!(
+            of("by-hand").map(|record| record.state),
+            Some(State::Failed)
+        );
+        assert!(store.record("nothing").is_err());
     }
 }
