@@ -43,6 +43,7 @@ pub use model::{
     FlowKind, Gateway, Host, Ip, Link, Pep, PepKind, Preset, Queue, QueueLimit, Router, SARATOGA,
     Scenario, Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource, UnreadProfile,
 };
+pub use names::unsaid_name;
 pub use parse::Known;
 pub use study::Study;
 pub use topology::{Hop, Path, Topology};

@@ -19,6 +19,11 @@ pub(crate) fn check_name(name: &str) -> Result<(), Wrong> {
     Err(Wrong::new(what, expected))
 }
 
+/// The name of a flow that says none: `flow1` is the first `[[flows]]` of the file.
+pub fn unsaid_name(index: usize) -> String {
+    format!("flow{}", index + 1)
+}
+
 /// A name checked by [`check_name`].
 pub(crate) struct Name(pub(crate) String);
 

@@ -2,7 +2,7 @@
 
 use crate::model::Scenario;
 use crate::parse::{self, Known};
-use crate::study::{Setting, set};
+use crate::study::{Setting, change, set};
 use bentpipe_config::{Document, Problem, Problems};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,7 +10,8 @@ use toml::de::DeTable;
 
 impl Scenario {
     /// Reads a scenario with keys set to other values than in the text: each a dotted key, as of a study's axis, and a value
-    /// in TOML, in one line. Of equal keys the last counts. A problem of such a value has `set KEY` for its file.
+    /// in TOML, in one line; an empty value takes the key out of the text, where it is there. Of equal keys the last counts. A
+    /// problem of such a value has `set KEY` for its file.
     ///
     /// Errors are those of [`Scenario::parse_knowing`], and keys that lead nowhere.
     pub fn parse_setting(
@@ -28,7 +29,11 @@ impl Scenario {
             return Err(problems);
         }
         let lines: String = { settings.iter() }
-            .map(|(key, value)| format!("{} = {value}\n", quoted(key)))
+            .map(|(key, value)| {
+                // A key that is taken out has a line as well, so that every setting has one.
+                let value = if value.is_empty() { "0" } else { value };
+                format!("{} = {value}\n", quoted(key))
+            })
             .collect();
         // The settings stand behind the text, so that every value has a place. Where nothing but blanks stands before them,
         // they are a document of their own, whose values have the same places.
@@ -46,16 +51,23 @@ impl Scenario {
             .into_inner();
         let mut values = DeTable::parse_recoverable(&alone).0.into_inner();
         let mut wrongs = Vec::new();
-        for (key, _) in &settings {
+        for (key, text) in &settings {
             let Some((name, value)) = values.remove_entry(*key) else {
                 continue;
             };
-            let setting = Setting {
-                key: Cow::Borrowed(*key),
-                place: name.span(),
-                value,
+            let done = if text.is_empty() {
+                change(&mut root, key, key, &|table, name| {
+                    table.remove(name);
+                })
+            } else {
+                let setting = Setting {
+                    key: Cow::Borrowed(*key),
+                    place: name.span(),
+                    value,
+                };
+                set(&mut root, key, &setting)
             };
-            if let Err(wrong) = set(&mut root, key, &setting) {
+            if let Err(wrong) = done {
                 wrongs.push((name.span(), wrong));
             }
         }
@@ -142,6 +154,58 @@ mod tests {
             Scenario::parse("t.toml", &text).unwrap()
         );
         assert_eq!(read(&[]).unwrap(), Scenario::parse("t.toml", TEXT).unwrap());
+    }
+
+    #[test]
+    fn an_empty_value_takes_the_key_out() {
+        let settings = [
+            ("flows.f.bytes", ""),
+            ("flows.f.segments", ""),
+            ("flows.f.duration", "\"5s\""),
+            ("links.l.rate", ""),
+        ];
+        let text = TEXT
+            .replace("bytes = \"1MB\"", "duration = \"5s\"")
+            .replace("rate = \"1Mbit/s\"\n", "");
+        assert_eq!(
+            read(&settings).unwrap(),
+            Scenario::parse("t.toml", &text).unwrap()
+        );
+        let error = read(&[("links.m.rate", "")]).unwrap_err();
+        assert!(error.contains("leads nowhere"), "{error}");
+        let error = read(&[("links.l.ends", "")]).unwrap_err();
+        assert!(error.contains("`ends`"), "{error}");
+    }
+
+    #[test]
+    fn the_way_back_of_a_link_is_set_where_the_text_has_none() {
+        let text = TEXT.replace(
+            "[[flows]]",
+            "[links.l.reverse]\nrate = \"64kbit/s\"\n[[flows]]",
+        );
+        let written = Scenario::parse("t.toml", &text).unwrap();
+        let set = [("links.l.reverse.rate", "\"64kbit/s\"")];
+        assert_eq!(read(&set).unwrap(), written);
+        let taken = [("links.l.reverse.delay", "")];
+        assert_eq!(read(&taken).unwrap(), read(&[]).unwrap());
+        let error = read(&[("hosts.a.reverse.rate", "1")]).unwrap_err();
+        assert!(error.contains("leads nowhere"), "{error}");
+    }
+
+    #[test]
+    fn a_flow_that_says_no_name_is_set_by_the_one_that_it_has() {
+        let text = format!(
+            "{}[[flows]]\nfrom = \"b\"\nto = \"a\"\nbytes = \"2MB\"\n",
+            TEXT
+        );
+        let settings = [("flows.flow2.bytes", "\"3MB\"")];
+        let set = Scenario::parse_setting("t.toml", &text, &settings, Known::default());
+        let written = Scenario::parse("t.toml", &text.replace("2MB", "3MB"));
+        assert_eq!(set.unwrap(), written.unwrap());
+        let settings = [("flows.flow1.bytes", "\"3MB\"")];
+        let error = Scenario::parse_setting("t.toml", &text, &settings, Known::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("no [[flows]] is named `flow1`"), "{error}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ mod time_sequence;
 
 pub use engine::Engine;
 pub use expand::{Expander, Point};
-pub(crate) use expand::{Setting, set};
+pub(crate) use expand::{Setting, change, set};
 pub use figure::{Band, Figure, FigureKind, Lines, Scale};
 pub use layout::{Contrast, Filter, TableKind, TableSpec};
 pub use measure::{KnownMeasure, Part};

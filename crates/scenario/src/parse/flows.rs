@@ -2,7 +2,7 @@
 
 use super::LONGEST;
 use crate::model::{Amount, Flow, FlowKind};
-use crate::names::{Control, Name, Word, check_name};
+use crate::names::{Control, Name, Word, check_name, unsaid_name};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_config::{Place, Table, Wrong, brief};
 use core::time::Duration;
@@ -68,7 +68,7 @@ fn copies(table: &mut Table<'_, '_>, name: &str) -> u64 {
 }
 
 fn flow(mut table: Table<'_, '_>, index: usize) -> (Option<Flow>, u64, Places) {
-    let name = table.or("name", Name(format!("flow{}", index + 1)));
+    let name = table.or("name", Name(unsaid_name(index)));
     let copies = copies(&mut table, &name.0);
     let kind = kind(&mut table);
     let app = table.optional::<Word>("app");

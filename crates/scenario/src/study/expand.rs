@@ -3,6 +3,7 @@
 use super::Study;
 use super::axis::Values;
 use crate::model::Scenario;
+use crate::names::unsaid_name;
 use crate::parse::{self, Known};
 use bentpipe_config::{Document, Place, Problem, Problems, Wrong};
 use serde_spanned::Spanned;
@@ -149,56 +150,72 @@ impl<'s> Expander<'s> {
     }
 }
 
-/// Sets the dotted `path` below `table`. All tables on the way must be there; an array of tables is
-/// entered by the `name` of one of them, or by `*` for all.
+/// Sets the dotted `path` below `table`, as [`change`] finds it.
 pub(crate) fn set<'s>(
     table: &mut DeTable<'s>,
     path: &str,
     setting: &Setting<'s>,
 ) -> Result<(), Wrong> {
-    let Some((head, rest)) = path.split_once('.') else {
+    change(table, path, &setting.key, &|table, name| {
         // Anew, so that the key too stands where the axis says it.
-        table.remove(path);
-        let key = Spanned::new(setting.place.clone(), Cow::Owned(path.to_owned()));
+        table.remove(name);
+        let key = Spanned::new(setting.place.clone(), Cow::Owned(name.to_owned()));
         table.insert(key, setting.value.clone());
+    })
+}
+
+/// Calls `act` with each table that the dotted `path` below `table` leads to, and the name of the key in it; `key` is the
+/// whole path, for messages. All tables on the way must be there but a link's `reverse`; an array of tables is entered by
+/// the `name` of one of them, which flows have without saying it, too, or by `*` for all.
+pub(crate) fn change<'s>(
+    table: &mut DeTable<'s>,
+    path: &str,
+    key: &str,
+    act: &dyn Fn(&mut DeTable<'s>, &str),
+) -> Result<(), Wrong> {
+    let Some((head, rest)) = path.split_once('.') else {
+        act(table, path);
         return Ok(());
     };
+    if head == "reverse" && key.starts_with("links.") && !table.contains_key(head) {
+        let empty = Spanned::new(0..0, DeValue::Table(DeTable::default()));
+        table.insert(Spanned::new(0..0, Cow::Borrowed("reverse")), empty);
+    }
     let missing = |names: &[&str]| {
-        let what = format!("`{}` leads nowhere: there is no `{head}`", setting.key);
+        let what = format!("`{key}` leads nowhere: there is no `{head}`");
         Err(Wrong::name(what, head, names))
     };
     let names: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     match table.get_mut(head).map(Spanned::as_mut) {
         None => missing(&names),
-        Some(DeValue::Table(inner)) => set(inner, rest, setting),
+        Some(DeValue::Table(inner)) => change(inner, rest, key, act),
         Some(DeValue::Array(items)) => {
             let (name, rest) = rest.split_once('.').unwrap_or((rest, ""));
             let mut found = false;
             let mut names = Vec::new();
-            for item in items.iter_mut() {
+            for (index, item) in items.iter_mut().enumerate() {
                 let DeValue::Table(inner) = item.as_mut() else {
                     continue;
                 };
                 let own = inner.get("name").and_then(|own| own.get_ref().as_str());
-                names.extend(own.map(str::to_owned));
-                if !rest.is_empty() && (name == "*" || own == Some(name)) {
-                    set(inner, rest, setting)?;
+                let own = own.map(str::to_owned);
+                let own = own.or_else(|| (head == "flows").then(|| unsaid_name(index)));
+                if !rest.is_empty() && (name == "*" || own.as_deref() == Some(name)) {
+                    change(inner, rest, key, act)?;
                     found = true;
                 }
+                names.extend(own);
             }
             if found {
                 return Ok(());
             }
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let what = format!(
-                "`{}` leads nowhere: no [[{head}]] is named `{name}`",
-                setting.key
-            );
+            let what = format!("`{key}` leads nowhere: no [[{head}]] is named `{name}`");
             Err(Wrong::name(what, name, &names))
         }
         Some(_) => {
-            let what = format!("`{}` leads nowhere: `{head}` is no table", setting.key);
+            let what = format!("`{key}` leads nowhere: `{head}` is no table");
             Err(Wrong::new(what, "a key of a table"))
         }
     }
