@@ -16,8 +16,17 @@ let redraw = () => {};
 /** Only the page that was asked for last is shown. */
 let turn = 0;
 
+/** A word of the address; one that is encoded wrongly is what it is. */
+function decoded(word) {
+  try {
+    return decodeURIComponent(word);
+  } catch {
+    return word;
+  }
+}
+
 async function open() {
-  const [name, ...words] = location.hash.slice(1).split("/").map(decodeURIComponent);
+  const [name, ...words] = location.hash.slice(1).split("/").map(decoded);
   const page = PAGES[name] ?? run;
   const own = ++turn;
   // What a page tells of itself, for tests and tools, is gone with it.

@@ -32,6 +32,7 @@ const FILES: &[Asset] = &[
     page!("ask.js", JS),
     page!("lines.js", JS),
     page!("run.js", JS),
+    page!("scenario-form.js", JS),
     page!("watch.js", JS),
     page!("compare.js", JS),
     page!("history.js", JS),

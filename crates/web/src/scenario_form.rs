@@ -3,16 +3,18 @@
 use bentpipe_config::Problem;
 use bentpipe_link::keys::{Otherwise, Values};
 use bentpipe_link::queue;
-use bentpipe_scenario::{Direction, Known, Queue, QueueLimit, Scenario, keys_to_toml};
+use bentpipe_scenario::{Direction, Known, Queue, QueueLimit, Scenario, keys_to_toml, unsaid_name};
 use bentpipe_study::Names;
 use serde::{Deserialize, Serialize};
 
 /// The longest text of a scenario.
 pub(crate) const LONGEST: usize = 256 << 10;
+/// The most flows that the form has fields of.
+const FLOWS: usize = 100;
 /// The most flows that a scenario may have here.
 const MOST_FLOWS: i64 = 20_000;
 
-/// A key and a value that are set over the text.
+/// A key and a value that are set over the text; an empty value takes the key out of it.
 pub(crate) type Setting = (String, String);
 
 /// What the text says, or what is wrong with it.
@@ -42,6 +44,8 @@ struct Form {
     links: Vec<LinkForm>,
     flows: Vec<FlowForm>,
     amounts: Vec<AmountForm>,
+    /// How many `[[flows]]` have no fields in the form.
+    more_amounts: usize,
     gateways: Vec<Switch>,
     peps: Vec<Switch>,
 }
@@ -78,9 +82,9 @@ struct QueueForm {
 /// How much a `[[flows]]` of the text sends.
 #[derive(Debug, Serialize)]
 struct AmountForm {
-    /// The key, which says in what it is measured.
-    key: String,
-    label: String,
+    flow: String,
+    /// The key that says it: in what it is measured.
+    unit: &'static str,
     value: String,
 }
 
@@ -185,24 +189,27 @@ fn said(problem: Problem) -> Said {
     }
 }
 
-/// The amounts that the text itself has. A flow without a name cannot be set from outside.
-fn amounts(text: &str) -> Vec<AmountForm> {
+/// The keys that say how much a flow sends, of which it has one.
+const AMOUNTS: [&str; 3] = ["bytes", "duration", "segments"];
+
+/// The amounts that the text itself has, and how many flows have no field for theirs.
+fn amounts(text: &str) -> (Vec<AmountForm>, usize) {
     let table = text.parse::<toml::Table>().unwrap_or_default();
     let flows = table.get("flows").and_then(toml::Value::as_array);
-    let mut amounts = Vec::new();
-    for flow in flows.into_iter().flatten().take(100) {
-        let Some(name) = flow.get("name").and_then(toml::Value::as_str) else {
-            continue;
-        };
-        let units = ["bytes", "segments", "duration"].into_iter();
-        let said = units.filter_map(|unit| Some((unit, flow.get(unit)?)));
-        amounts.extend(said.map(|(unit, value)| AmountForm {
-            key: format!("flows.{name}.{unit}"),
-            label: format!("{name}, {unit}"),
+    let more = flows.map_or(0, |flows| flows.len().saturating_sub(FLOWS));
+    let flows = flows.into_iter().flatten().take(FLOWS).enumerate();
+    let amounts = flows.filter_map(|(index, flow)| {
+        let name = flow.get("name").and_then(toml::Value::as_str);
+        let (unit, value) = AMOUNTS
+            .iter()
+            .find_map(|&unit| Some((unit, flow.get(unit)?)))?;
+        Some(AmountForm {
+            flow: name.map_or_else(|| unsaid_name(index), str::to_owned),
+            unit,
             value: plain_text(value),
-        }));
-    }
-    amounts
+        })
+    });
+    (amounts.collect(), more)
 }
 
 fn plain_text(value: &toml::Value) -> String {
@@ -211,7 +218,7 @@ fn plain_text(value: &toml::Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn form(scenario: &Scenario, amounts: Vec<AmountForm>) -> Form {
+fn form(scenario: &Scenario, (amounts, more_amounts): (Vec<AmountForm>, usize)) -> Form {
     let links = scenario.links.iter().map(|(name, link)| {
         let [a, b] = &link.ends;
         LinkForm {
@@ -222,7 +229,7 @@ fn form(scenario: &Scenario, amounts: Vec<AmountForm>) -> Form {
             ],
         }
     });
-    let flows = scenario.flows.iter().take(100).map(|flow| FlowForm {
+    let flows = scenario.flows.iter().take(FLOWS).map(|flow| FlowForm {
         name: flow.name.clone(),
         control: scenario.sender_control(flow).map(str::to_owned),
         variant: flow.variant.clone(),
@@ -251,6 +258,7 @@ fn form(scenario: &Scenario, amounts: Vec<AmountForm>) -> Form {
         links: links.collect(),
         flows: flows.collect(),
         amounts,
+        more_amounts,
         gateways: gateways.collect(),
         peps: peps.collect(),
     }
