@@ -57,24 +57,35 @@ function renew(view, parts) {
 function tables(status) {
   const isPlain = ([, value]) => value === null || typeof value !== "object";
   const entries = Object.entries(status);
-  const place = (key) => (key in FIRST ? Object.keys(FIRST).indexOf(key) : entries.length);
+  const place = (key) => (key in TITLES ? Object.keys(TITLES).indexOf(key) : entries.length);
   const parts = entries.filter((entry) => !isPlain(entry)).sort(([a], [b]) => place(a) - place(b));
   return [
     values(entries.filter(isPlain)),
-    ...parts.flatMap(([key, value]) => [make("h2", {}, FIRST[key] ?? words(key)), Array.isArray(value) ? rows(words(key), value) : values(flat(value))]),
+    make("div", { class: "parts" }, parts.map(([key, value]) => {
+      const title = TITLES[key] ?? words(key);
+      return make("section", Array.isArray(value) ? { class: "wide" } : {}, make("h2", {}, title), Array.isArray(value) ? rows(title, value) : values(flat(value)));
+    })),
   ];
 }
 
 /** What stands first, and under which heading. */
-const FIRST = { flows: "Flows", busiest: "The busiest flows", lan: "Leg towards the ground (lan)", sat: "Leg towards the satellite (sat)", counters: "Counters", lacks: "What this machine lacks" };
+const TITLES = { flows: "Flows", busiest: "The busiest flows", lan: "Leg towards the ground (lan)", sat: "Leg towards the satellite (sat)", counters: "Counters", limits: "Limits", passed: "Passed unsplit, packets by policy", unsplit: "Passed unsplit, by reason", lacks: "What this machine lacks" };
 
-/** A value with its unit, by its key: the status has seconds, and bytes a second. */
+/** A value with its unit, by its key: the status has seconds, bytes, bytes a second and, of links, bit/s. */
 function said(key, value) {
   if (typeof value !== "number") return `${value}`;
   if (/rtt/.test(key)) return `${(1000 * value).toPrecision(3)} ms`;
   if (/^(uptime|rates over)$/.test(words(key))) return `${value.toFixed(1)} s`;
   if (/to (lan|sat) rate$/.test(words(key))) return `${(8e-6 * value).toPrecision(3)} Mbit/s`;
-  return `${value}`;
+  if (/(^| )(bytes|buffered|to (lan|sat)|waiting)( |$)/.test(words(key))) return amount(value);
+  if (words(key) === "rate") return `${(1e-6 * value).toPrecision(3)} Mbit/s`;
+  return key === "pid" ? `${value}` : value.toLocaleString("en");
+}
+
+/** So many octets, with three digits from 1,000 on. */
+function amount(octets) {
+  const power = Math.max(0, Math.min(4, Math.floor(Math.log10(octets) / 3)));
+  return power ? `${(octets / 1000 ** power).toPrecision(3)} ${["", "k", "M", "G", "T"][power]}B` : `${octets} B`;
 }
 
 const words = (key) => key.replaceAll("_", " ");

@@ -33,8 +33,8 @@ function row(note) {
   if (note.kind === "study" || note.state !== "done") input.disabled = true;
   const page = note.kind === "study" ? "#studies" : `#watch/${note.id}`;
   return make("tr", {}, make("th", { scope: "row" }, make("label", { class: "tick" }, input, make("a", { href: page }, note.label))),
-    make("td", {}, KINDS[note.kind]), make("td", {}, clock(note.asked)),
-    make("td", { class: "number" }, known(note.ended) && known(note.began) ? duration(note.ended - note.began) : ""),
+    make("td", {}, KINDS[note.kind]), make("td", { "data-head": "Asked for (UTC)" }, clock(note.asked)),
+    make("td", { class: "number", "data-head": "Took" }, known(note.ended) && known(note.began) ? duration(note.ended - note.began) : ""),
     make("td", {}, make("span", { class: `state-${note.state}` }, note.state), note.why ? make("span", { class: "why" }, note.why.slice(0, 300)) : []),
     make("td", {}, note.state === "queued" || note.state === "running" ? stopper(note.id) : again(note)));
 }

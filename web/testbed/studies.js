@@ -93,7 +93,7 @@ function row(study) {
     return [finished ? follow : make("span", {}, `${finished} of ${points}`), " ", button];
   };
   const report = (kind, there) => (there ? make("a", { href: `/api/report/${kind}/${study.path.split("/").map(encodeURIComponent).join("/")}`, target: "_blank", rel: "noopener" }, kind === "quick" ? "of fewer points" : "of all points") : null);
-  return make("tr", {}, make("th", { scope: "row" }, study.path), make("td", {}, study.engine), make("td", {}, start(false, study.points, study.finished)),
-    make("td", {}, study.quick_points < study.points ? start(true, study.quick_points, study.quick_finished) : "—"),
-    make("td", {}, [report("all", study.report), " ", report("quick", study.quick_report)]));
+  return make("tr", {}, make("th", { scope: "row" }, study.path), make("td", {}, study.engine), make("td", { "data-head": "All points" }, start(false, study.points, study.finished)),
+    make("td", { "data-head": "Fewer points" }, study.quick_points < study.points ? start(true, study.quick_points, study.quick_finished) : "—"),
+    make("td", { "data-head": "Report" }, study.report || study.quick_report ? [report("all", study.report), " ", report("quick", study.quick_report)] : []));
 }

@@ -26,7 +26,7 @@ pub(crate) async fn status(server: &Server) -> Answer {
     if std::fs::symlink_metadata(&server.control).is_err() {
         let path = server.control.display();
         let absent = format!(
-            "no gateway is here: there is no control socket {path} (bentpipe web --control PATH)"
+            "No gateway is here: there is no control socket {path} (bentpipe web --control PATH)"
         );
         return json(&Absent { absent: &absent });
     }
