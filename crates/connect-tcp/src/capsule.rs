@@ -1,6 +1,6 @@
 //! How the bytes of a TCP connection travel in a request's stream: in capsules (RFC 9297, section 3.2), or bare.
 
-use crate::draft::Numbers;
+use crate::draft_versions::Numbers;
 use crate::udp;
 use crate::varint::{self, Gather};
 use bytes::{Buf, Bytes, BytesMut};

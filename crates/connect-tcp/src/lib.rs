@@ -21,8 +21,8 @@
 #![forbid(unsafe_code)]
 
 mod capsule;
-mod draft;
-mod percent;
+mod draft_versions;
+mod percent_encoding;
 mod proxy_status;
 mod request;
 mod target;
@@ -31,7 +31,7 @@ mod udp;
 mod varint;
 
 pub use capsule::{Broken, Decoder, Framing, Piece, capsule};
-pub use draft::{DRAFTS, Draft, Numbers};
+pub use draft_versions::{DRAFTS, Draft, Numbers};
 pub use proxy_status::{DialError, Status, status_field};
 pub use request::{Field, Refusal, Request, fields, udp_fields};
 pub use target::{Host, NoTarget, Target};

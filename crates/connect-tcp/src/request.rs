@@ -1,7 +1,7 @@
 //! What a client asks for, and what it gets where that is nothing that a proxy does.
 
 use crate::capsule::Framing;
-use crate::draft::{DRAFTS, Draft};
+use crate::draft_versions::{DRAFTS, Draft};
 use crate::target::Target;
 use crate::template::Template;
 use crate::udp;

@@ -1,6 +1,6 @@
 //! URI templates of proxies (RFC 6570, as RFC 9298, section 2, restricts them), with `target_host` and `target_port`.
 
-use crate::percent;
+use crate::percent_encoding;
 use crate::target::{NoTarget, Target};
 use core::fmt;
 use core::str::FromStr;
@@ -62,8 +62,8 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Literal(text) => path.push_str(text),
-                Part::Host => percent::encode(&target.host.to_string(), &mut path),
-                Part::Port => percent::encode(&target.port.to_string(), &mut path),
+                Part::Host => percent_encoding::encode(&target.host.to_string(), &mut path),
+                Part::Port => percent_encoding::encode(&target.port.to_string(), &mut path),
             }
         }
         path
@@ -88,14 +88,15 @@ impl Template {
                 Part::Host => &mut host,
                 Part::Port => &mut port,
             };
-            let ends = |byte| !percent::is_unreserved(byte) && byte != b'%';
+            let ends = |byte| !percent_encoding::is_unreserved(byte) && byte != b'%';
             let length = rest.bytes().position(ends).unwrap_or(rest.len());
             (*value, rest) = rest.split_at(length);
         }
         if !rest.is_empty() {
             return Ok(None);
         }
-        let decoded = |text: &str| percent::decode(text).ok_or(NoTarget::Host(text.to_owned()));
+        let decoded =
+            |text: &str| percent_encoding::decode(text).ok_or(NoTarget::Host(text.to_owned()));
         Target::of(&decoded(host)?, &decoded(port)?).map(Some)
     }
 }
@@ -130,7 +131,10 @@ impl FromStr for Template {
         }
         let ambiguous = parts.windows(2).any(|pair| match pair {
             [Part::Literal(_), _] => false,
-            [_, Part::Literal(text)] => text.bytes().next().is_none_or(percent::is_unreserved),
+            [_, Part::Literal(text)] => text
+                .bytes()
+                .next()
+                .is_none_or(percent_encoding::is_unreserved),
             _ => true,
         });
         if ambiguous {

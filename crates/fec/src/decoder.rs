@@ -4,7 +4,7 @@ use crate::coefficients::coefficients;
 use crate::equations::{Added, Equations, Sum, length_of};
 use crate::frame::Window;
 use crate::gf256::{add_scaled, combine};
-use crate::loss::{LossMeter, Report};
+use crate::loss_report::{LossMeter, Report};
 use crate::{MAX_PACKET, MAX_WINDOW};
 use bytes::Bytes;
 use std::collections::VecDeque;

@@ -18,23 +18,23 @@
 //! neither hide nor change a packet, and what is kept has a bound: [`MAX_WINDOW`], [`MAX_PACKET`].
 #![forbid(unsafe_code)]
 
+mod code_rate;
 mod coefficients;
 mod decoder;
 mod encoder;
 mod equations;
+mod fec_layer;
 mod frame;
 mod gf256;
-mod layer;
-mod loss;
-mod strength;
+mod loss_report;
 mod tinymt;
 
+pub use code_rate::{Strength, StrengthError, silence};
 pub use decoder::Received;
 pub use encoder::{Config, Overhead, Sent};
+pub use fec_layer::{Counters, Layer, Side};
 pub use frame::{Frame, ParseError, REPAIR_HEADER, SOURCE_HEADER, Window, is_frame};
-pub use layer::{Counters, Layer, Side};
-pub use loss::Report;
-pub use strength::{Strength, StrengthError, silence};
+pub use loss_report::Report;
 
 /// Packets that a repair may be made of. A decoder remembers twice as many.
 pub const MAX_WINDOW: usize = 512;

@@ -1,10 +1,10 @@
 //! How an endpoint is set up, and what the stack is told of it.
 
+use crate::address_validation_tokens::UsedTokens;
 use crate::clock::{Base, Calendar};
 use crate::congestion::{CongestionControl, Maker};
 use crate::keys::{self, Identity, PublicKey, TrustedKeys};
-use crate::path::{LEAST_PAYLOAD, Path, TooManyGaps};
-use crate::tokens::UsedTokens;
+use crate::network_path::{LEAST_PAYLOAD, Path, TooManyGaps};
 use bentpipe_base::{Bytes, Stream};
 use bentpipe_fec::Overhead;
 use core::time::Duration;

@@ -2,7 +2,7 @@
 //! recovery are those of RFC 9002, section 7.3, by which an acknowledged packet that was sent after a reduction ends it.
 
 use crate::clock::Base;
-use crate::path::Path;
+use crate::network_path::Path;
 use crate::protection::RepairShare;
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::rate_control::Link;

@@ -1,10 +1,10 @@
 //! One connection of an endpoint: the stack's, paced by a bucket of ours.
 
-use crate::bucket::Bucket;
 use crate::clock::Base;
 use crate::config::varint;
 use crate::protection::{FecStats, Protection, RepairShare, eliciting};
-use crate::stack::{Closed, Code, Datagram, End, Read, StreamId, Unsent};
+use crate::stack_interface::{Closed, Code, Datagram, End, Read, StreamId, Unsent};
+use crate::token_bucket::Bucket;
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_fec::REPAIR_HEADER;
 use bytes::{Bytes as Chunk, BytesMut};

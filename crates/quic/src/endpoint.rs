@@ -6,7 +6,7 @@ use crate::congestion::Maker;
 use crate::connection::{Connection, ConnectionStats};
 use crate::keys::{PublicKey, TrustedKeys};
 use crate::protection::{self, is_agreed};
-use crate::stack::{
+use crate::stack_interface::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
     Unopened, Unsent,
 };

@@ -22,17 +22,17 @@
 //! Begin with [`Quic`] and [`Endpoint`].
 #![forbid(unsafe_code)]
 
-mod bucket;
+mod address_validation_tokens;
 mod clock;
 mod config;
 mod congestion;
 mod connection;
 mod endpoint;
 mod keys;
-mod path;
+mod network_path;
 mod protection;
-mod stack;
-mod tokens;
+mod stack_interface;
+mod token_bucket;
 
 pub use bentpipe_fec::{Overhead, Strength};
 pub use config::{Config, ConfigError, Limits};
@@ -40,9 +40,9 @@ pub use congestion::{CongestionControl, UnusableControl};
 pub use connection::ConnectionStats;
 pub use endpoint::{ConnectError, Endpoint};
 pub use keys::{Identity, IdentityError, ParseKeyError, PublicKey};
-pub use path::{Path, TooManyGaps};
+pub use network_path::{Path, TooManyGaps};
 pub use protection::FecStats;
-pub use stack::{
+pub use stack_interface::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
     Unopened, Unsent,
 };

@@ -4,7 +4,7 @@
 //! what those before it have said. So does the handshake, in which both ends agree.
 
 use crate::keys::FEC_ALPN;
-use crate::stack::Datagram;
+use crate::stack_interface::Datagram;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_fec::{Counters, Frame, Layer, Report, Side, Strength};
 use bytes::{Bytes as Chunk, BytesMut};

@@ -3,7 +3,7 @@
 
 use crate::dial::failure;
 use crate::driver::{Driver, Part};
-use crate::far::is_own;
+use crate::far_end::is_own;
 use bentpipe_connect_tcp::DialError;
 use bentpipe_quic::ConnectionId;
 use bentpipe_sockets::epoll::{Epoll, Interest};

@@ -1,12 +1,12 @@
 //! The loop: one UDP socket, the sockets of flows, and the time.
 
 use crate::datagram_flow::UdpFlows;
-use crate::far::{Far, Serving};
+use crate::driver_handle::{Counters, Handle, Order};
+use crate::far_end::{Far, Serving};
 use crate::flow::{Fate, Flow, Phase, READ};
-use crate::handle::{Counters, Handle, Order};
-use crate::near::{Asking, Keep, Near, NoTunnel};
+use crate::near_end::{Asking, Keep, Near, NoTunnel};
+use crate::peer_liveness::{Peer, PeerLiveness};
 use crate::stalled::Windows;
-use crate::watch::{Peer, Watch};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_connect_tcp::Template;
 use bentpipe_quic::{self as quic, ConfigError, ConnectionId, Datagram, Endpoint, PublicKey};
@@ -86,7 +86,7 @@ pub struct Driver {
     pub(crate) udp_flows: UdpFlows,
     /// Connections that stand.
     pub(crate) connections: BTreeMap<ConnectionId, Peer>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: PeerLiveness,
     pub(crate) windows: Windows,
     pub(crate) counters: Counters,
     /// Why the last connection is gone, or was not made.
@@ -160,7 +160,7 @@ impl Driver {
             buffer: vec![0; RECEIVE.max(READ)],
             udp_flows: UdpFlows::default(),
             connections: BTreeMap::new(),
-            watch: Watch::default(),
+            watch: PeerLiveness::default(),
             windows: Windows::of(config),
             counters: Counters::default(),
             last_loss: String::new(),

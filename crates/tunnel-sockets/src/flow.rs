@@ -1,7 +1,7 @@
 //! One TCP connection and its tunnel.
 
 use crate::awaited::AwaitedAnswer;
-use crate::near::Keep;
+use crate::near_end::Keep;
 use crate::stalled::Intake;
 use bentpipe_quic::Endpoint;
 use bentpipe_sockets::socket;

@@ -1,9 +1,9 @@
 //! UDP on tunnels (RFC 9298): payloads in HTTP Datagrams (RFC 9297), which travel in QUIC's DATAGRAM frames. A peer's DATAGRAM capsules are
 //! understood as well; what leaves never goes in one, since a stream would repeat and order what UDP does not.
 
-use crate::http::engine_id;
-use crate::side::{Event, Role, Side, TunnelId};
-use crate::stream::Phase;
+use crate::endpoint::{Event, Role, Side, TunnelId};
+use crate::http3::engine_id;
+use crate::tunnel_stream::Phase;
 use bentpipe_connect_tcp::{Framing, NoPayload, UDP_CONTEXT, udp_payload};
 use bentpipe_quic::{ConnectionId, Quic, StreamId, StreamRef, Unsent};
 use bytes::{BufMut, Bytes, BytesMut};

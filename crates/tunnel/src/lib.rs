@@ -21,12 +21,12 @@
 //! Begin with [`Side`].
 #![forbid(unsafe_code)]
 
+mod byte_relay;
 mod datagram;
-mod exchange;
-mod http;
-mod side;
-mod stream;
-mod transfer;
+mod endpoint;
+mod http3;
+mod tunnel_requests;
+mod tunnel_stream;
 
 pub use datagram::{DatagramCounters, NotSent};
-pub use side::{Closed, Event, OpenError, Read, Role, Side, TunnelId};
+pub use endpoint::{Closed, Event, OpenError, Read, Role, Side, TunnelId};

@@ -1,8 +1,8 @@
 //! The bytes of tunnels, and how they end.
 
-use crate::http::engine_id;
-use crate::side::{Closed, Event, Read, Role, Side, TunnelId};
-use crate::stream::{PIECE, Phase};
+use crate::endpoint::{Closed, Event, Read, Role, Side, TunnelId};
+use crate::http3::engine_id;
+use crate::tunnel_stream::{PIECE, Phase};
 use bentpipe_connect_tcp::Framing;
 use bentpipe_quic::{Quic, StreamRef};
 use bytes::Bytes;

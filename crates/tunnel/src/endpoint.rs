@@ -1,8 +1,8 @@
 //! One side of tunnels: what its driver asks for, and is told.
 
 use crate::datagram::DatagramCounters;
-use crate::http::Http;
-use crate::stream::Stream;
+use crate::http3::Http;
+use crate::tunnel_stream::Stream;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_connect_tcp::{DialError, Framing, Request, Target, Template};
 use bentpipe_quic::{self as quic, Code, ConnectionId, Datagram, PublicKey, Quic, StreamRef};

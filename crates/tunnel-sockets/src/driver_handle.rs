@@ -2,7 +2,7 @@
 
 use crate::datagram_flow::UdpStatus;
 use crate::driver::Driver;
-use crate::far::Far;
+use crate::far_end::Far;
 use bentpipe_base::Probability;
 use bentpipe_connect_tcp::DialError;
 use bentpipe_quic::{FecStats, PublicKey};

@@ -1,6 +1,6 @@
 //! One tunnel: its stream's two directions.
 
-use crate::side::Read;
+use crate::endpoint::Read;
 use bentpipe_connect_tcp::{Broken, Decoder, Framing, Piece};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;

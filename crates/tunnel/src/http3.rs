@@ -1,7 +1,7 @@
 //! HTTP/3 on the connections of an endpoint: h3wire's engine, its actions carried out, its events acted on.
 
-use crate::side::{Event, Role, Side, TunnelId};
-use crate::stream::{PIECE, Phase, Stream};
+use crate::endpoint::{Event, Role, Side, TunnelId};
+use crate::tunnel_stream::{PIECE, Phase, Stream};
 use bentpipe_connect_tcp::{DialError, Framing, Request};
 use bentpipe_quic::{self as quic, Code, ConnectionId, Direction, End, Quic, StreamId, StreamRef};
 use bytes::{Buf, Bytes};

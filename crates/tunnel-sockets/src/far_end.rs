@@ -3,7 +3,7 @@
 use crate::dial::{Resolver, failure};
 use crate::driver::{Driver, Part};
 use crate::flow::Phase;
-use crate::policy::Policy;
+use crate::target_policy::Policy;
 use bentpipe_base::Instant;
 use bentpipe_connect_tcp::{DialError, Host, Request, Template};
 use bentpipe_quic::{ConnectionId, PublicKey};

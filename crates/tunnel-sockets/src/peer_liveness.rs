@@ -46,14 +46,14 @@ impl Peer {
 
 /// When it was looked, and when ICMP last spoke.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct PeerLiveness {
     looked: Instant,
     refused: Option<Instant>,
     /// When a stranger was last told of in the log.
     warned: Option<Instant>,
 }
 
-impl Watch {
+impl PeerLiveness {
     /// ICMP says that nothing listens at some peer.
     pub(crate) fn is_refused(&mut self, now: Instant) {
         self.refused = Some(now);

@@ -1,8 +1,8 @@
 //! Requests for tunnels and their answers.
 
-use crate::http::engine_id;
-use crate::side::{Closed, Event, OpenError, Side, TunnelId};
-use crate::stream::{Phase, Stream};
+use crate::endpoint::{Closed, Event, OpenError, Side, TunnelId};
+use crate::http3::engine_id;
+use crate::tunnel_stream::{Phase, Stream};
 use bentpipe_connect_tcp::{
     DialError, Framing, Refusal, Request, Target, fields, status_field, udp_fields,
 };
