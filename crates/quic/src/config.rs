@@ -181,8 +181,9 @@ impl Config {
         };
         let trusted = TrustedKeys::new(self.peers.clone());
         let fec = self.fec.is_some();
-        let server = keys::server(&self.identity, &trusted, &calendar, fec).map_err(tls)?;
-        let client = keys::client(&self.identity, &trusted, &calendar, fec).map_err(tls)?;
+        let known = || keys::protocols(fec);
+        let server = keys::server(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
+        let client = keys::client(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
         let server = QuicServerConfig::try_from(server).map_err(suite)?;
         let client = QuicClientConfig::try_from(client).map_err(suite)?;
         let maker = Arc::new(Maker {

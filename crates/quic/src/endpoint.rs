@@ -4,7 +4,7 @@ use crate::clock::{Base, Calendar};
 use crate::config::{Config, ConfigError, Limits};
 use crate::congestion::Maker;
 use crate::connection::{Connection, ConnectionStats};
-use crate::keys::{PublicKey, TrustedKeys};
+use crate::keys::{Identity, PublicKey, TrustedKeys};
 use crate::protection::{self, is_agreed};
 use crate::stack_interface::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
@@ -48,7 +48,7 @@ pub enum ConnectError {
 /// A QUIC endpoint. See the head of the crate.
 pub struct Endpoint {
     base: Base,
-    calendar: Calendar,
+    pub(crate) calendar: Calendar,
     stack: quinn_proto::Endpoint,
     client: ClientConfig,
     limits: Limits,
@@ -65,7 +65,8 @@ pub struct Endpoint {
     timers: BTreeSet<(Instant, ConnectionId)>,
     answers: VecDeque<Datagram>,
     events: VecDeque<Event>,
-    trusted: TrustedKeys,
+    pub(crate) trusted: TrustedKeys,
+    pub(crate) identity: Identity,
     maker: Arc<Maker>,
     fec: Option<bentpipe_fec::Config>,
     /// The newest connection of each peer's address that has forward error correction.
@@ -97,6 +98,7 @@ impl Endpoint {
             answers: VecDeque::new(),
             events: VecDeque::new(),
             trusted: parts.trusted,
+            identity: config.identity.clone(),
             maker: parts.maker,
             fec: parts.fec,
             protected: BTreeMap::new(),

@@ -76,6 +76,11 @@ impl PublicKey {
         Some(Self(key.try_into().ok()?))
     }
 
+    /// The key of a peer, in what it showed in a handshake.
+    pub fn of_handshake(shown: Option<&[CertificateDer<'_>]>) -> Option<Self> {
+        Self::shown(shown?.first()?)
+    }
+
     /// The key that [`Untrusted`] is about, in the words that TLS has for an error with it.
     pub(crate) fn untrusted(words: &str) -> Option<Self> {
         let from = &words[words.find(TEXT_PREFIX)?..];
@@ -342,7 +347,7 @@ pub(crate) fn server(
     identity: &Identity,
     peers: &TrustedKeys,
     calendar: &Calendar,
-    fec: bool,
+    protocols: Vec<Vec<u8>>,
 ) -> Result<rustls::ServerConfig, Error> {
     let provider = provider();
     let own = identity.certified(&provider)?;
@@ -355,14 +360,14 @@ pub(crate) fn server(
         .with_protocol_versions(&[&version::TLS13])?
         .with_client_cert_verifier(pins)
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
-    config.alpn_protocols = protocols(fec);
+    config.alpn_protocols = protocols;
     // A connection stands for days: there is nothing to resume, and nothing that could be replayed.
     config.send_tls13_tickets = 0;
     Ok(config)
 }
 
-/// The protocols that a side knows, the dearest first.
-fn protocols(fec: bool) -> Vec<Vec<u8>> {
+/// The protocols over QUIC that a side knows, the dearest first.
+pub(crate) fn protocols(fec: bool) -> Vec<Vec<u8>> {
     let with = fec.then(|| FEC_ALPN.to_vec());
     with.into_iter().chain([ALPN.to_vec()]).collect()
 }
@@ -372,7 +377,7 @@ pub(crate) fn client(
     identity: &Identity,
     peers: &TrustedKeys,
     calendar: &Calendar,
-    fec: bool,
+    protocols: Vec<Vec<u8>>,
 ) -> Result<rustls::ClientConfig, Error> {
     let provider = provider();
     let own = identity.certified(&provider)?;
@@ -386,7 +391,7 @@ pub(crate) fn client(
         .dangerous()
         .with_custom_certificate_verifier(pins)
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own)));
-    config.alpn_protocols = protocols(fec);
+    config.alpn_protocols = protocols;
     config.resumption = rustls::client::Resumption::disabled();
     config.enable_sni = false;
     Ok(config)

@@ -32,6 +32,7 @@ mod keys;
 mod network_path;
 mod protection;
 mod stack_interface;
+mod tls_over_tcp;
 mod token_bucket;
 
 pub use bentpipe_fec::{Overhead, Strength};

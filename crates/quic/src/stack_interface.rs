@@ -24,6 +24,21 @@ pub struct Datagram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub(crate) u64);
 
+impl ConnectionId {
+    /// The bit that connections of an endpoint do not reach.
+    const ELSEWHERE: u64 = 1 << 63;
+
+    /// A connection of something else than an endpoint, that is driven beside one: no two of the same number are told apart.
+    pub const fn elsewhere(number: u64) -> Self {
+        Self(number | Self::ELSEWHERE)
+    }
+
+    /// Whether it is such a one.
+    pub const fn is_elsewhere(self) -> bool {
+        self.0 & Self::ELSEWHERE != 0
+    }
+}
+
 /// A stream of a connection, as QUIC numbers them (RFC 9000, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);

@@ -16,6 +16,8 @@
 //! A tunnel of UDP (CONNECT-UDP) has no bytes but payloads: [`Side::send_udp`] and [`Event::Udp`], by QUIC's DATAGRAM frames, unordered
 //! and never repeated.
 //!
+//! [`Http2`] carries the same tunnels on HTTP/2 over TCP, where UDP does not get through.
+//!
 //! It dials nothing and decides on nobody: that is the driver's.
 //!
 //! Begin with [`Side`].
@@ -24,9 +26,11 @@
 mod byte_relay;
 mod datagram;
 mod endpoint;
+mod http2;
 mod http3;
 mod tunnel_requests;
 mod tunnel_stream;
 
 pub use datagram::{DatagramCounters, NotSent};
 pub use endpoint::{Closed, Event, OpenError, Read, Role, Side, TunnelId};
+pub use http2::Http2;

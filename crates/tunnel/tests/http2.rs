@@ -1,0 +1,357 @@
+//! Tunnels on HTTP/2, both ends in memory: bytes, half-closes, resets, refused dials, windows, trust.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_cc::{LinkParams, Settings};
+use bentpipe_connect_tcp::{DialError, Target, Template};
+use bentpipe_quic::{Config, CongestionControl, ConnectionId, Endpoint, Identity, Limits, Path};
+use bentpipe_tunnel::{Closed, Event, Http2, OpenError, Read, Role, TunnelId};
+use bytes::Bytes as Chunk;
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
+/// What one side of a socket sees.
+struct Socket<'a> {
+    incoming: &'a mut VecDeque<u8>,
+    outgoing: &'a mut VecDeque<u8>,
+}
+
+impl io::Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.incoming.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.incoming.read(buffer)
+    }
+}
+
+impl io::Write for Socket<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.outgoing.write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Pair {
+    sides: [Http2; 2],
+    ids: [ConnectionId; 2],
+    /// On the way to each side.
+    wires: [VecDeque<u8>; 2],
+    told: [Vec<Event>; 2],
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the stack's instants need one to begin with"
+)]
+fn base() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+impl Pair {
+    fn with(limits: Limits, trusted: bool) -> Self {
+        let path = Path {
+            rate: Rate::from_bits_per_sec(10_000_000),
+            round_trip: Duration::from_millis(100),
+            loss: Probability::new(0.0).unwrap(),
+            mtu: Bytes(1500),
+            overhead: Bytes(0),
+            ipv6: false,
+        };
+        let settings = Settings {
+            link: LinkParams::of_rate(path.rate),
+            ..Settings::default()
+        };
+        let identities = [(); 2].map(|()| Identity::generate().unwrap());
+        let stranger = Identity::generate().unwrap().public();
+        let sides = [NEAR, FAR].map(|own| {
+            let peer = identities[1 - own].public();
+            let peer = if trusted || own == NEAR {
+                peer
+            } else {
+                stranger
+            };
+            let control = CongestionControl::new("rate", settings.clone()).unwrap();
+            let config = Config {
+                limits,
+                ..Config::new(
+                    path.clone(),
+                    control,
+                    identities[own].clone(),
+                    vec![peer],
+                    base(),
+                )
+            };
+            let endpoint = Endpoint::new(&config, own == FAR).unwrap();
+            let templates = vec![Template::of_authority("far.example").unwrap()];
+            let role = if own == NEAR { Role::Near } else { Role::Far };
+            Http2::new(&endpoint, &config, role, templates).unwrap()
+        });
+        let mut pair = Self {
+            sides,
+            ids: [ConnectionId::elsewhere(0); 2],
+            wires: Default::default(),
+            told: Default::default(),
+        };
+        let peers = ["10.0.0.2:443", "10.0.0.1:4433"];
+        for (own, peer) in peers.into_iter().enumerate() {
+            pair.ids[own] = pair.sides[own].begin(peer.parse().unwrap()).unwrap();
+        }
+        pair.run();
+        pair
+    }
+
+    fn new() -> Self {
+        let pair = Self::with(Limits::default(), true);
+        assert!(pair.told[NEAR].contains(&Event::Ready(pair.ids[NEAR])));
+        pair
+    }
+
+    /// Carries bytes to and fro until nothing moves.
+    fn run(&mut self) {
+        loop {
+            let mut moved = false;
+            for own in [NEAR, FAR] {
+                let [to_near, to_far] = &mut self.wires;
+                let (incoming, outgoing) = if own == NEAR {
+                    (to_near, to_far)
+                } else {
+                    (to_far, to_near)
+                };
+                moved |= !incoming.is_empty();
+                let socket = &mut Socket { incoming, outgoing };
+                while self.sides[own].receive(self.ids[own], socket) {}
+                for connection in self.sides[own].work() {
+                    self.sides[own].send(connection, socket).unwrap();
+                    moved = true;
+                }
+                while let Some(event) = self.sides[own].event() {
+                    self.told[own].push(event);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn open(&mut self) -> Result<TunnelId, OpenError> {
+        let target: Target = "192.0.2.9:80".parse().unwrap();
+        let opened = self.sides[NEAR].open(self.ids[NEAR], &target);
+        self.run();
+        opened
+    }
+
+    /// The last tunnel that the far side was asked for.
+    fn asked(&self) -> TunnelId {
+        let mut asked = { self.told[FAR].iter() }.filter_map(|event| match event {
+            Event::Asked(tunnel, request) => {
+                assert_eq!(request.target.to_string(), "192.0.2.9:80");
+                Some(*tunnel)
+            }
+            _ => None,
+        });
+        asked.next_back().unwrap()
+    }
+
+    /// A tunnel that stands, as both sides name it.
+    fn stand(&mut self) -> [TunnelId; 2] {
+        let near = self.open().unwrap();
+        let far = self.asked();
+        self.sides[FAR].answer(far, None).unwrap();
+        self.run();
+        assert!(self.told[NEAR].contains(&Event::Answered(near, Ok(()))));
+        [near, far]
+    }
+
+    /// Writes all of it at `own`, the other side reading; what that has read, and whether the end came.
+    fn carry(&mut self, own: usize, tunnels: [TunnelId; 2], mut data: Chunk) -> (Vec<u8>, bool) {
+        let mut read = Vec::new();
+        let mut ended = false;
+        let mut finished = false;
+        loop {
+            let before = read.len();
+            if !data.is_empty() {
+                self.sides[own].write(tunnels[own], &mut data).unwrap();
+            } else if !finished {
+                self.sides[own].finish(tunnels[own]).unwrap();
+                finished = true;
+            }
+            self.run();
+            while !ended && let Ok(got) = self.sides[1 - own].read(tunnels[1 - own]) {
+                match got {
+                    Read::Data(got) => read.extend_from_slice(&got),
+                    Read::Final => ended = true,
+                    Read::Blocked => break,
+                }
+            }
+            self.run();
+            if ended || (finished && before == read.len()) {
+                return (read, ended);
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_and_half_closes_go_both_ways() {
+    let mut pair = Pair::new();
+    let tunnels = pair.stand();
+    let data: Chunk = (0..3_000_000_u32).map(|n| n as u8).collect();
+    for own in [NEAR, FAR] {
+        // The first way has ended when the second begins.
+        let (read, ended) = pair.carry(own, tunnels, data.clone());
+        assert!(read == data && ended, "{} of {}", read.len(), data.len());
+    }
+    for own in [NEAR, FAR] {
+        assert!(pair.told[own].contains(&Event::Done(tunnels[own])));
+        assert!(!pair.sides[own].has(tunnels[own]));
+    }
+}
+
+#[test]
+fn what_is_said_at_once_arrives_with_the_request() {
+    let mut pair = Pair::new();
+    let target: Target = "192.0.2.9:80".parse().unwrap();
+    let near = pair.sides[NEAR].open(pair.ids[NEAR], &target).unwrap();
+    pair.sides[NEAR]
+        .write(near, &mut Chunk::from_static(b"hello"))
+        .unwrap();
+    pair.run();
+    let far = pair.asked();
+    // Not before somebody hears it.
+    assert_eq!(pair.sides[FAR].read(far), Ok(Read::Blocked));
+    pair.sides[FAR].answer(far, None).unwrap();
+    let hello = Chunk::from_static(b"hello");
+    assert_eq!(pair.sides[FAR].read(far), Ok(Read::Data(hello)));
+}
+
+#[test]
+fn resets_of_either_side_are_told() {
+    for own in [NEAR, FAR] {
+        let mut pair = Pair::new();
+        let tunnels = pair.stand();
+        pair.sides[own].reset(tunnels[own]);
+        pair.run();
+        let other = 1 - own;
+        assert!(pair.told[other].contains(&Event::Reset(tunnels[other])));
+        assert_eq!(pair.sides[other].read(tunnels[other]), Err(Closed));
+        // The connection goes on.
+        pair.stand();
+    }
+}
+
+#[test]
+fn a_request_that_is_given_up_is_told() {
+    let mut pair = Pair::new();
+    let near = pair.open().unwrap();
+    let far = pair.asked();
+    pair.sides[NEAR].reset(near);
+    pair.run();
+    assert!(pair.told[FAR].contains(&Event::Reset(far)));
+    assert_eq!(pair.sides[FAR].answer(far, None), Err(Closed));
+}
+
+#[test]
+fn why_a_dial_failed_is_told() {
+    let mut pair = Pair::new();
+    for why in DialError::all() {
+        let near = pair.open().unwrap();
+        let far = pair.asked();
+        pair.sides[FAR].answer(far, Some(why)).unwrap();
+        pair.run();
+        assert!(pair.told[NEAR].contains(&Event::Answered(near, Err(why))));
+        assert_eq!(
+            pair.sides.each_ref().map(|side| side.tunnels(pair.ids[0])),
+            [0; 2]
+        );
+    }
+}
+
+#[test]
+fn who_does_not_read_holds_only_his_own_tunnel() {
+    let mut pair = Pair::new();
+    let slow = pair.stand();
+    let mut data = Chunk::from(vec![0; 8_000_000]);
+    while pair.sides[FAR].write(slow[FAR], &mut data).unwrap() > 0 {
+        pair.run();
+    }
+    assert!(!data.is_empty(), "a window bounds what waits");
+    let quick = pair.stand();
+    let other = Chunk::from(vec![7; 1_000_000]);
+    assert_eq!(pair.carry(FAR, quick, other.clone()).0, other);
+    // What waited is there, and then there is room for more.
+    pair.told[FAR].clear();
+    let mut read = 0;
+    while let Read::Data(got) = pair.sides[NEAR].read(slow[NEAR]).unwrap() {
+        read += got.len();
+        pair.run();
+    }
+    assert!(read > 100_000, "{read}");
+    assert!(pair.told[FAR].contains(&Event::Writable(slow[FAR])));
+}
+
+#[test]
+fn beyond_the_far_ends_tunnels_the_near_one_waits() {
+    let limits = Limits {
+        streams: 2,
+        ..Limits::default()
+    };
+    let mut pair = Pair::with(limits, true);
+    let first = pair.stand();
+    pair.stand();
+    // One more is queued by the stack itself.
+    let mut refused = 0;
+    while pair.open() != Err(OpenError::Limited) {
+        refused += 1;
+        assert!(refused < 3);
+    }
+    pair.sides[NEAR].reset(first[NEAR]);
+    pair.run();
+    assert!(pair.told[NEAR].contains(&Event::Room(pair.ids[NEAR])));
+}
+
+#[test]
+fn who_shuts_down_takes_no_more() {
+    let mut pair = Pair::new();
+    let tunnels = pair.stand();
+    pair.sides[FAR].shut_down();
+    pair.run();
+    assert!(pair.told[NEAR].contains(&Event::GoingAway(pair.ids[NEAR])));
+    assert_eq!(pair.open(), Err(OpenError::GoingAway));
+    let data = Chunk::from_static(b"still");
+    assert_eq!(pair.carry(NEAR, tunnels, data.clone()).0, data);
+}
+
+#[test]
+fn a_stranger_is_refused() {
+    let pair = Pair::with(Limits::default(), false);
+    let lost = { pair.told[FAR].iter() }.find_map(|event| match event {
+        Event::Lost { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert!(lost.unwrap().contains("is not trusted"), "{lost:?}");
+    assert!(
+        !pair.told[FAR]
+            .iter()
+            .any(|event| matches!(event, Event::Connected { .. }))
+    );
+}
+
+#[test]
+fn a_ping_is_answered() {
+    let mut pair = Pair::new();
+    let before = pair.sides[NEAR].received(pair.ids[NEAR]);
+    pair.run();
+    assert_eq!(pair.sides[NEAR].received(pair.ids[NEAR]), before);
+    pair.sides[NEAR].ping(pair.ids[NEAR]);
+    pair.run();
+    assert!(pair.sides[NEAR].received(pair.ids[NEAR]) > before);
+}
