@@ -9,6 +9,8 @@ pub(crate) fn text(status: &Status) -> Result<String, fmt::Error> {
     let mut page = Page::default();
     let tunnels = &status.tunnels;
     let counters = &tunnels.counters;
+    let by_tcp = { tunnels.connections.iter() }.filter(|one| one.carrier == "http2");
+    let by_tcp = by_tcp.count();
     for (name, help, value) in [
         ("uptime_seconds", "Time since the start.", status.uptime),
         (
@@ -20,6 +22,11 @@ pub(crate) fn text(status: &Status) -> Result<String, fmt::Error> {
             "proxy_connections",
             "Connections of clients.",
             tunnels.connections.len() as f64,
+        ),
+        (
+            "proxy_http2_connections",
+            "Of these, those over TCP.",
+            by_tcp as f64,
         ),
         (
             "proxy_flows",

@@ -201,6 +201,7 @@ impl Proxy {
             udp_idle: config.limits.udp_idle,
         };
         let driver = Driver::far(&quic, config.listen, far.clone())?;
+        let driver = driver.with_http2(config.link.tcp(), config.limits.connections)?;
         let listen = driver
             .address()
             .map_err(system("ask for the UDP address"))?;
@@ -242,7 +243,7 @@ impl Proxy {
         })
     }
 
-    /// Its UDP address.
+    /// Its address, of UDP and of TCP.
     pub const fn address(&self) -> SocketAddr {
         self.desk.listen
     }

@@ -100,14 +100,15 @@ pub(crate) fn page(status: &Value) -> String {
     lines.push(match connections {
         [] => "no client is connected".to_owned(),
         _ => format!(
-            "\n{:<24} {:>7} {:>7} {:>9} {:>9}  KEY",
-            "CLIENT", "UP s", "TUNNELS", "RTT ms", "LOST"
+            "\n{:<24} {:<5} {:>7} {:>7} {:>9} {:>9}  KEY",
+            "CLIENT", "BY", "UP s", "TUNNELS", "RTT ms", "LOST"
         ),
     });
     lines.extend(connections.iter().map(|one| {
         format!(
-            "{:<24} {:>7.0} {:>7} {:>9.1} {:>9}  {}",
+            "{:<24} {:<5} {:>7.0} {:>7} {:>9.1} {:>9}  {}",
             text(one, "/peer"),
+            text(one, "/carrier"),
             number(one, "/uptime"),
             number(one, "/tunnels"),
             number(one, "/rtt") * 1e3,

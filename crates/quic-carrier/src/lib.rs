@@ -79,6 +79,7 @@ impl QuicCarrier {
         let template = Template::of_authority(&proxy.to_string());
         let template = template.map_err(|_| CarrierError::Template(proxy))?;
         let (driver, near) = Driver::near(&config, any, proxy, template)?;
+        let driver = driver.with_http2(link.tcp(), 1)?;
         let handle = driver.handle();
         let plan = TunnelPlan {
             tunnels: Arc::new(NearEnd(near)),

@@ -1,5 +1,6 @@
 //! The loop: one UDP socket, the sockets of flows, and the time.
 
+use crate::carriers::Carriers;
 use crate::datagram_flow::UdpFlows;
 use crate::driver_handle::{Counters, Handle, Order};
 use crate::far_end::{Far, Serving};
@@ -7,15 +8,15 @@ use crate::flow::{Fate, Flow, Phase, READ};
 use crate::near_end::{Asking, Keep, Near, NoTunnel};
 use crate::peer_liveness::{Peer, PeerLiveness};
 use crate::stalled::Windows;
-use bentpipe_base::{Instant, Machine};
+use crate::tcp_port::TcpPort;
+use bentpipe_base::Instant;
 use bentpipe_connect_tcp::Template;
 use bentpipe_quic::{self as quic, ConfigError, ConnectionId, Datagram, Endpoint, PublicKey};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
 use bentpipe_sockets::socket;
 use bentpipe_sockets::tcp;
 use bentpipe_sockets::udp::{RECEIVE, Udp};
-use bentpipe_tunnel::{Event, Role, Side, TunnelId};
-use bytes::BytesMut;
+use bentpipe_tunnel::{Event, Role, TunnelId};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io;
@@ -25,11 +26,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use thiserror::Error;
 
 /// Tokens of the set that are no flow's.
-const UDP: u64 = 0;
+pub(crate) const UDP: u64 = 0;
 const WAKER: u64 = 1;
-const FIRST_FLOW: u64 = 2;
-/// Batches that a turn receives at most.
-const RECEIVES: usize = 64;
+pub(crate) const TCP: u64 = 2;
+const FIRST_FLOW: u64 = 3;
 
 /// A socket without traffic is probed after so long, as the gateway's are; after a probe without an answer again so long; and its
 /// host is gone after so many.
@@ -53,20 +53,21 @@ pub enum DriverError {
     },
 }
 
-fn kernel(what: &'static str) -> impl FnOnce(io::Error) -> DriverError {
+pub(crate) fn kernel(what: &'static str) -> impl FnOnce(io::Error) -> DriverError {
     move |source| DriverError::Kernel { what, source }
 }
 
 /// What only one of the two sides has.
 pub(crate) enum Part {
-    Near(Asking),
+    Near(Box<Asking>),
     Far(Box<Serving>),
 }
 
 /// The loop of one side. See the head of the crate.
 pub struct Driver {
-    pub(crate) side: Side<Endpoint>,
-    udp: Udp,
+    pub(crate) side: Carriers,
+    pub(crate) udp: Udp,
+    pub(crate) tcp: TcpPort,
     pub(crate) epoll: Epoll,
     waker: Arc<Waker>,
     orders: (Sender<Order>, Receiver<Order>),
@@ -79,9 +80,9 @@ pub struct Driver {
     /// Flows that have something to do.
     pub(crate) ready: Vec<u64>,
     /// What the socket had no room for.
-    unsent: Option<Datagram>,
+    pub(crate) unsent: Option<Datagram>,
     /// ICMP has said something of the port's datagrams.
-    udp_failed: bool,
+    pub(crate) udp_failed: bool,
     pub(crate) buffer: Vec<u8>,
     pub(crate) udp_flows: UdpFlows,
     /// Connections that stand.
@@ -107,7 +108,7 @@ impl Driver {
         let templates = far.templates.clone();
         let serving = Serving::start(far, &waker).map_err(kernel("start a thread"))?;
         let endpoint = Endpoint::new(config, true)?;
-        let side = Side::new(endpoint, Role::Far, templates);
+        let side = Carriers::new(endpoint, config, Role::Far, templates)?;
         Self::new(config, side, address, waker, Part::Far(Box::new(serving)))
     }
 
@@ -123,15 +124,15 @@ impl Driver {
     ) -> Result<(Self, Near), DriverError> {
         let waker = Arc::new(Waker::new().map_err(kernel("make an eventfd"))?);
         let endpoint = Endpoint::new(config, false)?;
-        let side = Side::new(endpoint, Role::Near, vec![template]);
+        let side = Carriers::new(endpoint, config, Role::Near, vec![template])?;
         let (asking, near) = Asking::new(peer, Arc::clone(&waker));
-        let driver = Self::new(config, side, address, waker, Part::Near(asking))?;
+        let driver = Self::new(config, side, address, waker, Part::Near(Box::new(asking)))?;
         Ok((driver, near))
     }
 
     fn new(
         config: &quic::Config,
-        side: Side<Endpoint>,
+        side: Carriers,
         address: SocketAddr,
         waker: Arc<Waker>,
         part: Part,
@@ -146,6 +147,7 @@ impl Driver {
         Ok(Self {
             side,
             udp,
+            tcp: TcpPort::default(),
             epoll,
             waker,
             orders: channel(),
@@ -213,6 +215,7 @@ impl Driver {
                     WAKER => {
                         self.waker.drain();
                     }
+                    token if self.tcp.has_token(token) => self.tcp.note(token),
                     token => {
                         if event.failed() {
                             self.fail(token);
@@ -241,8 +244,8 @@ impl Driver {
                 Order::Stop => self.stopped = true,
                 Order::Drain => {
                     self.draining = true;
-                    self.side.quic_mut().stop_listening();
                     self.side.shut_down();
+                    self.tcp.stop_listening();
                 }
                 Order::Serve(far) => {
                     if let Part::Far(serving) = &mut self.part {
@@ -286,7 +289,7 @@ impl Driver {
 
     /// How long nothing is to be done unless something comes.
     fn wait_for(&self) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || self.tcp.is_ready() {
             return Some(Duration::ZERO);
         }
         let now = self.now();
@@ -295,7 +298,9 @@ impl Driver {
             Part::Near(asking) => asking.deadline(),
             Part::Far(serving) => serving.deadline(self.origin),
         };
-        let due = [side, own, self.look_at()].into_iter().flatten().min();
+        let due = [side, own, self.look_at()];
+        let beside = [self.tcp.deadline(), self.fall_back_at()];
+        let due = due.into_iter().chain(beside).flatten().min();
         due.map(|due| due.since(now))
     }
 
@@ -321,81 +326,13 @@ impl Driver {
         self.send();
     }
 
-    fn receive(&mut self, now: Instant) {
-        for _ in 0..RECEIVES {
-            let received = match self.udp.receive(&mut self.buffer) {
-                Ok(Some(received)) => received,
-                Ok(None) => break,
-                Err(error) => {
-                    self.heard_error(&error, now);
-                    continue;
-                }
-            };
-            let datagram = Datagram {
-                peer: received.from,
-                local: received.at,
-                data: BytesMut::from(&self.buffer[..received.len]),
-                segment: Some(received.segment),
-            };
-            self.side.input((), datagram, now);
-        }
-        if core::mem::take(&mut self.udp_failed) {
-            self.udp.drop_errors();
-        }
-    }
-
-    /// The kernel tells of some datagram.
-    fn heard_error(&mut self, error: &io::Error, now: Instant) {
-        self.udp_failed = true;
-        if error.kind() == io::ErrorKind::ConnectionRefused {
-            self.watch.is_refused(now);
-        }
-    }
-
-    fn send(&mut self) {
-        let now = self.now();
-        while self.unsent.is_none()
-            && let Some(((), datagram)) = self.side.transmit(now)
-        {
-            self.send_one(datagram);
-        }
-    }
-
-    fn send_one(&mut self, datagram: Datagram) {
-        let segment = datagram.segment.unwrap_or(datagram.data.len());
-        let send =
-            |udp: &Udp| udp.send_from(&datagram.data, segment, datagram.peer, datagram.local);
-        let sent = match send(&self.udp) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // It is of an earlier one, and this was not sent.
-                let now = self.now();
-                self.heard_error(&error, now);
-                send(&self.udp)
-            }
-            sent => sent,
-        };
-        if sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            // Else it is lost, as any may be on the way.
-            self.unsent = Some(datagram);
-            let _ = { &self.epoll }.modify(&self.udp, UDP, Interest::READ | Interest::WRITE);
-        }
-    }
-
-    fn send_again(&mut self) -> Result<(), DriverError> {
-        if let Some(datagram) = self.unsent.take() {
-            { &self.epoll }
-                .modify(&self.udp, UDP, Interest::READ)
-                .map_err(kernel("watch the UDP port"))?;
-            self.send_one(datagram);
-        }
-        Ok(())
-    }
-
     /// Hand-ins and connections of a near end, names and times of a far one, and whether peers are still there.
     fn own_work(&mut self, now: Instant) {
         self.ask_all(now);
         self.serve_all();
         self.look(now);
+        self.accept_all(now);
+        self.fall_back(now);
     }
 
     fn heard(&mut self, event: Event) {
@@ -417,14 +354,14 @@ impl Driver {
                 peer,
                 reason,
             } => self.lost(connection, Some(peer), &reason),
-            Event::Ready(_) => {
-                self.set_ready(true);
+            Event::Ready(connection) => {
+                self.set_ready(connection, true);
                 self.open_waiting();
             }
             Event::NoProxy(_) => tracing::warn!("the far end is no proxy of connect-tcp"),
-            Event::GoingAway(_) => {
+            Event::GoingAway(connection) => {
                 tracing::info!("the far end shuts down");
-                self.set_ready(false);
+                self.set_ready(connection, false);
             }
             Event::Room(_) => {
                 self.has_room();

@@ -1,12 +1,14 @@
 //! What other threads ask of a driver, and what it tells of itself.
 
 use crate::datagram_flow::UdpStatus;
-use crate::driver::Driver;
+use crate::driver::{Driver, Part};
 use crate::far_end::Far;
-use bentpipe_base::Probability;
+use crate::peer_liveness::Peer;
+use bentpipe_base::{Instant, Probability};
 use bentpipe_connect_tcp::DialError;
-use bentpipe_quic::{FecStats, PublicKey};
+use bentpipe_quic::{ConnectionId, FecStats, PublicKey};
 use bentpipe_sockets::epoll::Waker;
+use bentpipe_sockets::tcp;
 use core::ops::AddAssign;
 use core::time::Duration;
 use serde::Serialize;
@@ -14,6 +16,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+
+/// How carriers are called.
+const QUIC: &str = "quic";
+const HTTP2: &str = "http2";
 
 /// What a driver is asked.
 #[derive(Debug)]
@@ -74,6 +80,8 @@ pub struct Counters {
     pub connected: u64,
     /// Connections that were lost, or never stood.
     pub lost: u64,
+    /// Near: how often UDP was found blocked, so that new flows took HTTP/2.
+    pub fall_backs: u64,
     /// Tunnels that were asked for.
     pub asked: u64,
     /// Tunnels whose dial succeeded.
@@ -97,6 +105,7 @@ impl Default for Counters {
         Self {
             connected: 0,
             lost: 0,
+            fall_backs: 0,
             asked: 0,
             opened: 0,
             ended: 0,
@@ -116,6 +125,8 @@ pub struct ConnectionStatus {
     pub peer: SocketAddr,
     /// Its key.
     pub key: String,
+    /// `quic`, or `http2` over TCP.
+    pub carrier: &'static str,
     /// Seconds for which it stands.
     pub uptime: f64,
     /// Tunnels on it, those whose dial is under way included.
@@ -207,6 +218,10 @@ pub struct Status {
     pub connections: Vec<ConnectionStatus>,
     /// Near: whether tunnels may be opened. Far: whether they are taken.
     pub up: bool,
+    /// Near: `quic` or `http2`, which new tunnels take; `None`: neither stands.
+    pub carrier: Option<&'static str>,
+    /// Near: the far end answers by TCP and not by UDP.
+    pub udp_blocked: bool,
     /// Why the last connection is gone, or was not made; empty: none was lost yet.
     pub last_loss: String,
     /// Flows.
@@ -224,10 +239,14 @@ impl Driver {
     pub(crate) fn status(&self) -> Status {
         let now = self.now();
         let connections = self.connections.iter().filter_map(|(&id, peer)| {
+            if id.is_elsewhere() {
+                return self.tcp_status(id, peer, now);
+            }
             let stats = self.side.quic().stats(id)?;
             Some(ConnectionStatus {
                 peer: peer.address,
                 key: peer.key.to_string(),
+                carrier: QUIC,
                 uptime: now.since(peer.since).as_secs_f64(),
                 tunnels: self.side.tunnels(id),
                 rtt: stats.srtt.as_secs_f64(),
@@ -246,9 +265,16 @@ impl Driver {
         { connections.iter() }
             .filter_map(|one| one.fec.as_ref())
             .for_each(|fec| counters.fec += fec.counters);
+        let (carrier, udp_blocked) = match &self.part {
+            Part::Near(asking) => (asking.carrier(), asking.fall_back.blocked),
+            Part::Far(_) => (None, false),
+        };
+        let carrier = carrier.map(|id| if id.is_elsewhere() { HTTP2 } else { QUIC });
         Status {
             connections,
             up: self.is_up(),
+            carrier,
+            udp_blocked,
             last_loss: self.last_loss.clone(),
             flows: self.open(),
             dialling: { self.flows.values() }
@@ -257,5 +283,25 @@ impl Driver {
             udp: self.udp_status(),
             counters,
         }
+    }
+
+    /// A connection of HTTP/2, as its TCP has it: packets are TCP's segments.
+    fn tcp_status(&self, id: ConnectionId, peer: &Peer, now: Instant) -> Option<ConnectionStatus> {
+        let info = tcp::info(self.tcp.socket(id)?).ok()?;
+        Some(ConnectionStatus {
+            peer: peer.address,
+            key: peer.key.to_string(),
+            carrier: HTTP2,
+            uptime: now.since(peer.since).as_secs_f64(),
+            tunnels: self.side.tunnels(id),
+            rtt: info.rtt.as_secs_f64(),
+            min_rtt: info.min_rtt.as_secs_f64(),
+            pace: Some(info.pacing_rate.bits_per_sec()),
+            window: u64::from(info.cwnd) * info.mss.0,
+            sent: info.segs_out.into(),
+            received: info.segs_in.into(),
+            lost: info.total_retrans.into(),
+            fec: None,
+        })
     }
 }

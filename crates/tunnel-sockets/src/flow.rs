@@ -1,11 +1,11 @@
 //! One TCP connection and its tunnel.
 
 use crate::awaited::AwaitedAnswer;
+use crate::carriers::Carriers;
 use crate::near_end::Keep;
 use crate::stalled::Intake;
-use bentpipe_quic::Endpoint;
 use bentpipe_sockets::socket;
-use bentpipe_tunnel::{Closed, Read, Side, TunnelId};
+use bentpipe_tunnel::{Closed, Read, TunnelId};
 use bytes::{Buf, Bytes};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -127,7 +127,7 @@ impl Flow {
     }
 
     /// Carries what there is to carry, both ways.
-    pub(crate) fn pump(&mut self, side: &mut Side<Endpoint>, buffer: &mut [u8]) -> Fate {
+    pub(crate) fn pump(&mut self, side: &mut Carriers, buffer: &mut [u8]) -> Fate {
         if matches!(self.phase, Phase::Dialling(_)) {
             return Fate::Waits;
         }
@@ -147,7 +147,7 @@ impl Flow {
     }
 
     /// From the socket to the tunnel; whether anything moved.
-    fn carry_in(&mut self, side: &mut Side<Endpoint>, buffer: &mut [u8]) -> Result<bool, Broken> {
+    fn carry_in(&mut self, side: &mut Carriers, buffer: &mut [u8]) -> Result<bool, Broken> {
         if self.read_done {
             return Ok(false);
         }
@@ -170,7 +170,7 @@ impl Flow {
     }
 
     /// From the tunnel to the socket; whether anything moved.
-    fn carry_out(&mut self, side: &mut Side<Endpoint>) -> Result<bool, Broken> {
+    fn carry_out(&mut self, side: &mut Carriers) -> Result<bool, Broken> {
         if self.write_done || self.phase != Phase::Open {
             return Ok(false);
         }

@@ -13,10 +13,12 @@
 //! Begin with [`Driver`].
 
 mod awaited;
+mod carriers;
 mod datagram_flow;
 mod dial;
 mod driver;
 mod driver_handle;
+mod fall_back;
 mod far_end;
 mod flow;
 mod identity_file;
@@ -25,6 +27,8 @@ mod near_end;
 mod peer_liveness;
 mod stalled;
 mod target_policy;
+mod tcp_port;
+mod udp_port;
 
 pub use datagram_flow::UdpStatus;
 pub use driver::{Driver, DriverError};
@@ -34,3 +38,4 @@ pub use identity_file::{IdentityFileError, make_identity, read_identity};
 pub use link_settings::Link;
 pub use near_end::{Keep, Near, NoTunnel, Ticket};
 pub use target_policy::{Policy, Rule};
+pub use tcp_port::TcpSettings;

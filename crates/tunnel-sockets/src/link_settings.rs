@@ -1,5 +1,6 @@
 //! The link of a leg over QUIC, as an endpoint of the stack is told of it.
 
+use crate::tcp_port::TcpSettings;
 use bentpipe_base::Rate;
 use bentpipe_cc::{LinkParams, Settings};
 use bentpipe_gateway_config::QuicPath;
@@ -12,6 +13,8 @@ const UNKNOWN: u64 = 100_000_000;
 const SEGMENTS: usize = 16;
 /// Nothing is heard of the other end for so long: it is gone, or the link is.
 const IDLE: Duration = Duration::from_secs(30);
+/// Bytes of a full packet that are headers: IPv6, or IPv4 with some to spare, and TCP with timestamps.
+const TCP_HEADERS: f64 = 72.0;
 /// A shorter path's windows hold what a busy host does not take at once.
 const WINDOW_FLOOR: Duration = Duration::from_millis(20);
 
@@ -27,6 +30,15 @@ pub struct Link {
 }
 
 impl Link {
+    /// How HTTP/2 is carried beside it: within the link's rate, as far as that is known.
+    pub fn tcp(&self) -> TcpSettings {
+        let mtu = self.path.mtu.0 as f64;
+        let wire = mtu + self.params.overhead.0 as f64;
+        let part = self.params.pace.value() * (mtu - TCP_HEADERS) / wire;
+        let rate = self.params.rate.map(|rate| rate.scaled(part));
+        TcpSettings { rate }
+    }
+
     /// The configuration of an endpoint with `identity` that trusts `peers`, over IPv6 if `ipv6`.
     ///
     /// # Errors

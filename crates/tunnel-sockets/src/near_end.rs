@@ -2,6 +2,7 @@
 
 use crate::awaited::{Awaited, AwaitedAnswer};
 use crate::driver::{Driver, Part};
+use crate::fall_back::FallBack;
 use crate::flow::Phase;
 use bentpipe_base::Instant;
 use bentpipe_connect_tcp::{DialError, Target};
@@ -161,7 +162,9 @@ pub(crate) struct Asking {
     up: Arc<AtomicBool>,
     /// The far end allows no more tunnels.
     full: Arc<AtomicBool>,
-    /// The far end takes tunnels; and perhaps it is not there any more.
+    /// The second carrier.
+    pub(crate) fall_back: FallBack,
+    /// The far end takes tunnels on QUIC; and perhaps it is not there any more.
     ready: bool,
     doubted: bool,
     /// When to connect, where there is no connection.
@@ -198,6 +201,7 @@ impl Asking {
             connection: None,
             up,
             full,
+            fall_back: FallBack::default(),
             ready: false,
             doubted: false,
             again: Instant::ZERO,
@@ -213,6 +217,25 @@ impl Asking {
         self.up.load(Ordering::Relaxed)
     }
 
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The connection over QUIC, where it takes tunnels.
+    pub(crate) fn quic(&self) -> Option<ConnectionId> {
+        self.connection.filter(|_| self.ready)
+    }
+
+    /// The connection on which new tunnels are asked for.
+    pub(crate) fn carrier(&self) -> Option<ConnectionId> {
+        let fall_back = self.fall_back.connection.filter(|_| self.fall_back.ready);
+        let quic = self.quic().filter(|_| !self.doubted);
+        match quic {
+            Some(_) if !self.fall_back.suspects() => quic,
+            _ => fall_back.or(quic),
+        }
+    }
+
     /// When it has something to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.connection {
@@ -223,7 +246,7 @@ impl Asking {
 
     /// Tells whether tunnels may be opened. Who waits is refused where they may not.
     fn tell(&mut self) {
-        let up = self.ready && !self.doubted;
+        let up = self.carrier().is_some();
         self.up.store(up, Ordering::Relaxed);
         if !up {
             { self.waiting.drain(..) }.for_each(|(_, hand)| hand.refuse(NoTunnel::Down));
@@ -234,6 +257,7 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         self.ready = false;
+        self.fall_back.ready = false;
         self.tell();
         { self.hands.try_iter() }.for_each(|hand| hand.refuse(NoTunnel::Down));
         for reserved in core::mem::take(&mut self.reserved).into_values() {
@@ -259,7 +283,11 @@ impl Driver {
             self.side.close(late, "no answer", now);
             "the far end does not answer".clone_into(&mut self.last_loss);
             tracing::debug!("the far end does not answer");
+            self.note_blocked();
         }
+        let Part::Near(asking) = &mut self.part else {
+            return;
+        };
         if asking.connection.is_none() && asking.again <= now {
             asking.connection = self.side.quic_mut().connect(asking.peer, now).ok();
             asking.until = asking.connection.map(|_| now + TRY);
@@ -274,12 +302,17 @@ impl Driver {
     }
 
     /// Near: the far end takes tunnels, or no more.
-    pub(crate) fn set_ready(&mut self, ready: bool) {
+    pub(crate) fn set_ready(&mut self, connection: ConnectionId, ready: bool) {
         if let Part::Near(asking) = &mut self.part {
-            asking.ready = ready;
             asking.full.store(false, Ordering::Relaxed);
-            if ready {
-                (asking.pause, asking.until) = (RETRY, None);
+            if connection.is_elsewhere() {
+                asking.fall_back.set_ready(ready);
+            } else {
+                asking.ready = ready;
+                if ready {
+                    (asking.pause, asking.until) = (RETRY, None);
+                    asking.fall_back.blocked = false;
+                }
             }
             asking.tell();
         }
@@ -348,7 +381,7 @@ impl Driver {
     pub(crate) fn open_waiting(&mut self) {
         while let Part::Near(asking) = &mut self.part
             && asking.is_up()
-            && let Some(connection) = asking.connection
+            && let Some(connection) = asking.carrier()
             && let Some((since, hand)) = asking.waiting.pop_front()
         {
             let (Hand::Carry(_, target, ..) | Hand::Ask(_, target, ..)) = &hand else {
@@ -413,9 +446,14 @@ impl Driver {
 
     /// Near: a connection is gone, which may be that to the far end.
     pub(crate) fn disconnected(&mut self, lost: ConnectionId) {
+        let now = self.now();
         let Part::Near(asking) = &mut self.part else {
             return;
         };
+        if asking.fall_back.connection == Some(lost) {
+            asking.fall_back.disconnected(now);
+            asking.tell();
+        }
         if asking.connection == Some(lost) {
             asking.connection = None;
             asking.until = None;

@@ -92,19 +92,20 @@ impl Driver {
         let mut gone: Vec<ConnectionId> = Vec::new();
         let (mut suspected, mut doubted) = (false, false);
         for (&id, peer) in &mut self.connections {
-            let received = { self.side.quic().stats(id) }.map_or(0, |stats| stats.received);
+            let received = self.side.received(id);
             if received != peer.received {
                 (peer.received, peer.heard, peer.asked) = (received, now, false);
                 continue;
             }
-            let is_refused = refused.is_some_and(|at| at > peer.heard);
+            // What ICMP says is about datagrams.
+            let is_refused = !id.is_elsewhere() && refused.is_some_and(|at| at > peer.heard);
             if is_refused && now.since(peer.heard) >= PATIENCE {
                 gone.push(id);
             } else {
                 suspected |= is_refused;
                 doubted |= is_refused && peer.asked;
                 peer.asked = true;
-                self.side.quic_mut().ping(id);
+                self.side.ping(id);
             }
         }
         if !suspected {

@@ -92,7 +92,7 @@ impl Driver {
         for connection in connections {
             let slow = slow.remove(&connection).unwrap_or_default();
             let window = self.windows.with(slow.len());
-            self.side.quic_mut().set_window(connection, window);
+            self.side.set_window(connection, window);
             let ends = give_way(slow, self.windows.most_slow());
             if !ends.is_empty() {
                 let flows = ends.len();

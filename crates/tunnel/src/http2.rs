@@ -211,6 +211,11 @@ impl Http2 {
         }
     }
 
+    /// The connection's socket has failed, or does not go on.
+    pub fn fail(&mut self, connection: ConnectionId, reason: &str) {
+        self.lose(connection, reason.to_owned());
+    }
+
     /// The next event.
     pub fn event(&mut self) -> Option<Event> {
         self.events.pop_front()

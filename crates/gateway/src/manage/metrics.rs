@@ -177,6 +177,11 @@ fn tunnel_families(tunnels: &bentpipe_tunnel_sockets::Status, page: &mut Page) -
             u64::from(tunnels.up),
         ),
         (
+            "tunnels_udp_blocked",
+            "1 while the far end answers by TCP and not by UDP, so that new tunnels are on HTTP/2.",
+            u64::from(tunnels.udp_blocked),
+        ),
+        (
             "tunnel_flows",
             "Connections on tunnels.",
             tunnels.flows as u64,
@@ -199,6 +204,11 @@ fn tunnel_families(tunnels: &bentpipe_tunnel_sockets::Status, page: &mut Page) -
             "tunnel_losses",
             "How often it was lost, or not reached.",
             counters.lost,
+        ),
+        (
+            "tunnel_fall_backs",
+            "How often UDP was found blocked.",
+            counters.fall_backs,
         ),
         (
             "tunnels_opened",

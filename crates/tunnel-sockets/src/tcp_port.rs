@@ -1,0 +1,280 @@
+//! The TCP sockets of connections of HTTP/2: those that a far end accepts on the port of its UDP, and the one that a near end keeps.
+
+use crate::driver::{Driver, DriverError, TCP, kernel};
+use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_quic::ConnectionId;
+use bentpipe_sockets::epoll::Interest;
+use bentpipe_sockets::socket::{self, Dial};
+use bentpipe_sockets::tcp;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+/// Reads of a socket before others have their turn.
+const ROUNDS: usize = 64;
+/// How long a TCP connection and its handshakes may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections whose handshakes are not through; more are closed at once.
+const HALF_OPEN: usize = 32;
+/// A peer that acknowledges nothing for so long is gone, as with QUIC.
+const SILENT: Duration = Duration::from_secs(30);
+/// Bytes that a socket takes before they can leave: more would be a queue that no flow gets by.
+const UNSENT: Bytes = Bytes(128 << 10);
+/// Of the kernel's own controls, the one that goes on where packets are lost at random.
+const CONTROL: &str = "bbr";
+
+/// How the TCP beside QUIC is carried.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TcpSettings {
+    /// What the socket is paced at most, of payload; `None`: as its congestion control likes.
+    pub rate: Option<Rate>,
+}
+
+struct Carrying {
+    socket: TcpStream,
+    token: u64,
+    /// Until when its handshakes may take.
+    until: Option<Instant>,
+}
+
+struct Dialling {
+    socket: TcpStream,
+    token: u64,
+    peer: SocketAddr,
+    until: Instant,
+    /// Something has happened to it.
+    noted: bool,
+}
+
+/// All of a driver.
+#[derive(Default)]
+pub(crate) struct TcpPort {
+    settings: Option<TcpSettings>,
+    listener: Option<TcpListener>,
+    /// There may be somebody to accept.
+    noted: bool,
+    most: usize,
+    sockets: BTreeMap<ConnectionId, Carrying>,
+    tokens: BTreeMap<u64, ConnectionId>,
+    ready: BTreeSet<ConnectionId>,
+    dialling: Option<Dialling>,
+}
+
+/// What became of a near end's dial.
+pub(crate) enum Dialled {
+    Waits,
+    Stands(ConnectionId),
+    Failed(String),
+}
+
+impl TcpPort {
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.settings.is_some()
+    }
+
+    pub(crate) fn has_token(&self, token: u64) -> bool {
+        let dials = self.dialling.as_ref().is_some_and(|it| it.token == token);
+        token == TCP || dials || self.tokens.contains_key(&token)
+    }
+
+    /// Something has happened to a descriptor.
+    pub(crate) fn note(&mut self, token: u64) {
+        if token == TCP {
+            self.noted = true;
+        } else if let Some(dialling) = self.dialling.as_mut().filter(|it| it.token == token) {
+            dialling.noted = true;
+        } else if let Some(&connection) = self.tokens.get(&token) {
+            self.ready.insert(connection);
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(crate) fn stop_listening(&mut self) {
+        self.listener = None;
+    }
+
+    /// When a handshake has taken too long.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let dialling = self.dialling.as_ref().map(|it| it.until);
+        let handshakes = self.sockets.values().filter_map(|it| it.until);
+        handshakes.chain(dialling).min()
+    }
+
+    /// The socket of a connection.
+    pub(crate) fn socket(&self, connection: ConnectionId) -> Option<&TcpStream> {
+        self.sockets.get(&connection).map(|it| &it.socket)
+    }
+
+    fn set_up(&self, socket: &TcpStream) -> io::Result<()> {
+        socket.set_nonblocking(true)?;
+        tcp::set_no_delay(socket, true)?;
+        tcp::set_user_timeout(socket, SILENT)?;
+        tcp::set_notsent_lowat(socket, UNSENT)?;
+        if let Some(rate) = self.settings.as_ref().and_then(|settings| settings.rate) {
+            tcp::set_max_pacing_rate(socket, rate)?;
+        }
+        // Without it the kernel's usual one does.
+        let _ = tcp::set_congestion(socket, CONTROL);
+        Ok(())
+    }
+}
+
+impl Driver {
+    /// Carries tunnels on HTTP/2 over TCP as well. A far end listens on the TCP port of its UDP port's number, for at most `most`
+    /// connections; a near end keeps one connection, for when UDP does not get through.
+    ///
+    /// # Errors
+    /// [`DriverError`].
+    pub fn with_http2(mut self, settings: TcpSettings, most: usize) -> Result<Self, DriverError> {
+        if !self.is_near() {
+            let address = self.address().map_err(kernel("ask for the UDP address"))?;
+            let listening = TcpListener::bind(address).and_then(|listener| {
+                listener.set_nonblocking(true)?;
+                self.epoll.add(&listener, TCP, Interest::READ)?;
+                Ok(listener)
+            });
+            let failed = kernel("listen on the TCP port of the same number");
+            self.tcp.listener = Some(listening.map_err(failed)?);
+        }
+        self.tcp.settings = Some(settings);
+        self.tcp.most = most;
+        Ok(self)
+    }
+
+    /// A TCP connection stands.
+    fn take_tcp(
+        &mut self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        now: Instant,
+    ) -> io::Result<ConnectionId> {
+        self.tcp.set_up(&socket)?;
+        let token = self.new_token();
+        let interest = Interest::READ | Interest::WRITE | Interest::PEER_CLOSED | Interest::EDGE;
+        self.epoll.add(&socket, token, interest)?;
+        let connection = self.side.http2.begin(peer)?;
+        let until = Some(now + HANDSHAKE);
+        let carrying = Carrying {
+            socket,
+            token,
+            until,
+        };
+        self.tcp.sockets.insert(connection, carrying);
+        self.tcp.tokens.insert(token, connection);
+        self.tcp.ready.insert(connection);
+        Ok(connection)
+    }
+
+    /// Far: takes those who have connected. Ends what has not shaken hands in time.
+    pub(crate) fn accept_all(&mut self, now: Instant) {
+        while self.tcp.noted
+            && let Some(listener) = &self.tcp.listener
+        {
+            match socket::accept(listener) {
+                Ok((socket, peer)) => {
+                    let half_open = { self.tcp.sockets.values() }.filter(|it| it.until.is_some());
+                    let full = self.tcp.sockets.len() >= self.tcp.most;
+                    if !full && half_open.count() < HALF_OPEN {
+                        // One that fails at once is closed by that.
+                        let _ = self.take_tcp(TcpStream::from(socket), peer, now);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => self.tcp.noted = false,
+            }
+        }
+        let mut late = Vec::new();
+        for (&connection, carrying) in &mut self.tcp.sockets {
+            if self.side.http2.stands(connection) {
+                carrying.until = None;
+            } else if carrying.until.is_some_and(|until| until <= now) {
+                late.push(connection);
+            }
+        }
+        for connection in late {
+            self.side.http2.fail(connection, "no handshake in time");
+        }
+    }
+
+    /// Near: begins to connect to the far end.
+    pub(crate) fn dial_http2(&mut self, peer: SocketAddr, now: Instant) -> io::Result<()> {
+        let descriptor = socket::stream(peer)?;
+        let (Dial::Pending | Dial::Connected) = socket::connect(&descriptor, peer)?;
+        let socket = TcpStream::from(descriptor);
+        let token = self.new_token();
+        self.epoll
+            .add(&socket, token, Interest::WRITE | Interest::EDGE)?;
+        self.tcp.dialling = Some(Dialling {
+            socket,
+            token,
+            peer,
+            until: now + HANDSHAKE,
+            noted: false,
+        });
+        Ok(())
+    }
+
+    /// Near: what became of it.
+    pub(crate) fn dialled_http2(&mut self, now: Instant) -> Dialled {
+        let Some(dialling) = self.tcp.dialling.take() else {
+            return Dialled::Failed("it was not begun".to_owned());
+        };
+        let late = dialling.until <= now;
+        if dialling.noted {
+            if let Err(error) = socket::take_error(&dialling.socket) {
+                return Dialled::Failed(error.to_string());
+            }
+            if socket::peer_address(&dialling.socket).is_ok() {
+                // It is added anew, with another interest.
+                let _ = self.epoll.remove(&dialling.socket);
+                return match self.take_tcp(dialling.socket, dialling.peer, now) {
+                    Ok(connection) => Dialled::Stands(connection),
+                    Err(error) => Dialled::Failed(error.to_string()),
+                };
+            }
+        }
+        if late {
+            return Dialled::Failed("no answer".to_owned());
+        }
+        self.tcp.dialling = Some(dialling);
+        Dialled::Waits
+    }
+
+    /// Near: whether it is under way.
+    pub(crate) const fn dials_http2(&self) -> bool {
+        self.tcp.dialling.is_some()
+    }
+
+    /// Reads what has come by TCP, does what follows, and writes what there is to write.
+    pub(crate) fn exchange_all(&mut self) {
+        for connection in core::mem::take(&mut self.tcp.ready) {
+            let Some(carrying) = self.tcp.sockets.get_mut(&connection) else {
+                continue;
+            };
+            let rounds = (0..ROUNDS)
+                .take_while(|_| self.side.http2.receive(connection, &mut carrying.socket));
+            if rounds.count() == ROUNDS {
+                self.tcp.ready.insert(connection);
+            }
+        }
+        for connection in self.side.http2.work() {
+            if let Some(carrying) = self.tcp.sockets.get_mut(&connection)
+                && let Err(error) = self.side.http2.send(connection, &mut carrying.socket)
+            {
+                self.side.http2.fail(connection, &error.to_string());
+            }
+        }
+        let (http2, tokens) = (&self.side.http2, &mut self.tcp.tokens);
+        self.tcp.sockets.retain(|&connection, carrying| {
+            let stays = http2.has_connection(connection);
+            if !stays {
+                tokens.remove(&carrying.token);
+            }
+            stays
+        });
+    }
+}

@@ -1,0 +1,360 @@
+//! UDP does not get through, from the start or all at once, and comes back: what near and far end do with a relay between them that drops it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "figures")]
+
+mod support;
+
+use bentpipe_connect_tcp::{Target, Template};
+use bentpipe_quic::Limits;
+use bentpipe_tunnel_sockets::{Driver, Handle, Near, NoTunnel, Rule, Status, TcpSettings};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use support::loopback;
+
+/// What the relay lets through, and whether it is to end.
+#[derive(Default)]
+struct Gates {
+    no_udp: AtomicBool,
+    no_tcp: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Gates {
+    fn set(gate: &AtomicBool, on: bool) {
+        gate.store(on, Ordering::SeqCst);
+    }
+
+    fn is(gate: &AtomicBool) -> bool {
+        gate.load(Ordering::SeqCst)
+    }
+
+    fn waits(result: &io::Result<usize>) -> bool {
+        result
+            .as_ref()
+            .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    }
+}
+
+const TICK: Option<Duration> = Some(Duration::from_millis(20));
+
+/// Carries UDP and TCP of one near end to the far end at `far`, each with a delay.
+fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
+    let front = Arc::new(UdpSocket::bind(loopback()).unwrap());
+    let address = front.local_addr().unwrap();
+    let back = Arc::new(UdpSocket::bind(loopback()).unwrap());
+    back.connect(far).unwrap();
+    let client = Arc::new(std::sync::Mutex::new(None::<SocketAddr>));
+    for socket in [&front, &back] {
+        socket.set_read_timeout(TICK).unwrap();
+    }
+    for from_front in [true, false] {
+        let (front, back) = (Arc::clone(&front), Arc::clone(&back));
+        let (client, gates) = (Arc::clone(&client), Arc::clone(gates));
+        thread::spawn(move || {
+            let mut buffer = vec![0; 65_536];
+            while !Gates::is(&gates.over) {
+                let received = if from_front {
+                    front.recv_from(&mut buffer).map(|(length, peer)| {
+                        *client.lock().unwrap() = Some(peer);
+                        length
+                    })
+                } else {
+                    back.recv(&mut buffer)
+                };
+                let Ok(length) = received else { continue };
+                if Gates::is(&gates.no_udp) {
+                    continue;
+                }
+                thread::sleep(delay);
+                // What the other end does not take is lost, as any datagram may be.
+                let _ = if from_front {
+                    back.send(&buffer[..length])
+                } else {
+                    let peer = client.lock().unwrap().unwrap();
+                    front.send_to(&buffer[..length], peer)
+                };
+            }
+        });
+    }
+    let listener = TcpListener::bind(address).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let gates = Arc::clone(gates);
+    thread::spawn(move || {
+        while !Gates::is(&gates.over) {
+            let Ok((near, _)) = listener.accept() else {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            near.set_nonblocking(false).unwrap();
+            let far = TcpStream::connect(far).unwrap();
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                let gates = Arc::clone(&gates);
+                thread::spawn(move || carry(from, to, &gates));
+            }
+        }
+    });
+    address
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, gates: &Gates) {
+    from.set_read_timeout(TICK).unwrap();
+    let mut buffer = vec![0; 65_536];
+    while !Gates::is(&gates.over) {
+        if Gates::is(&gates.no_tcp) {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => {
+                if to.write_all(&buffer[..length]).is_err() {
+                    break;
+                }
+            }
+            result if Gates::waits(&result) => {}
+            Err(_) => break,
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+struct Pair {
+    near: Near,
+    gates: Arc<Gates>,
+    handles: [Handle; 2],
+    threads: Vec<JoinHandle<()>>,
+    began: Instant,
+}
+
+impl Pair {
+    fn new(udp: bool) -> Self {
+        let [near, far] = support::configs(Limits::default(), Instant::now());
+        let template = Template::of_authority("far.example").unwrap();
+        let rules = vec![Rule {
+            prefix: "127.0.0.1/32".parse().unwrap(),
+            ports: 1..=65_535,
+            allow: true,
+        }];
+        let serve = support::far(&template, rules, 1000, Duration::from_secs(120));
+        let far = Driver::far(&far, loopback(), serve).unwrap();
+        let far = far.with_http2(TcpSettings::default(), 10).unwrap();
+        let gates = Arc::new(Gates::default());
+        Gates::set(&gates.no_udp, !udp);
+        let peer = relay(&gates, far.address().unwrap(), Duration::from_millis(1));
+        let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();
+        let driver = driver.with_http2(TcpSettings::default(), 1).unwrap();
+        let began = Instant::now();
+        let handles = [driver.handle(), far.handle()];
+        let threads =
+            [driver, far].map(|driver| thread::spawn(move || driver.run().map(drop).unwrap()));
+        let pair = Self {
+            near,
+            gates,
+            handles,
+            threads: threads.into(),
+            began,
+        };
+        pair.until("tunnels may be opened", 5, |status| status.up);
+        pair
+    }
+
+    /// Both carriers stand.
+    fn whole() -> Self {
+        let pair = Self::new(true);
+        pair.until("both carriers stand", 5, |status| {
+            status.connections.len() == 2 && status.carrier == Some("quic")
+        });
+        pair
+    }
+
+    fn status(&self) -> Status {
+        self.handles[0].status(Duration::from_secs(5)).unwrap()
+    }
+
+    /// How long it takes.
+    fn until(&self, what: &str, seconds: u64, is: impl Fn(&Status) -> bool) -> Duration {
+        let began = Instant::now();
+        loop {
+            let status = self.status();
+            if is(&status) {
+                return began.elapsed();
+            }
+            let late = began.elapsed() > Duration::from_secs(seconds);
+            assert!(!late, "not within {seconds} s: {what}: {status:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn client(&self, target: Target) -> TcpStream {
+        let listener = TcpListener::bind(loopback()).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        self.near
+            .carry(listener.accept().unwrap().0, target, Box::new(()));
+        client
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        client
+    }
+
+    /// An echo through the pair works, half-closes included.
+    fn echoes(&self, bytes: usize) {
+        let (target, server) = echo();
+        let mut client = self.client(target);
+        let sent: Vec<u8> = (0..bytes).map(|n| n as u8).collect();
+        let mut writer = client.try_clone().unwrap();
+        let data = sent.clone();
+        let writing = thread::spawn(move || {
+            writer.write_all(&data).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        writing.join().unwrap();
+        server.join().unwrap();
+        assert!(got == sent, "{} of {bytes}", got.len());
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for handle in &self.handles {
+            handle.stop();
+        }
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            assert!(ended.is_ok() || thread::panicking());
+        }
+        Gates::set(&self.gates.over, true);
+    }
+}
+
+/// A server that says what it hears, and ends when its client has.
+fn echo() -> (Target, JoinHandle<()>) {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let target = listener.local_addr().unwrap().into();
+    let server = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 65_536];
+        while let Ok(length @ 1..) = socket.read(&mut buffer) {
+            if socket.write_all(&buffer[..length]).is_err() {
+                return;
+            }
+        }
+    });
+    (target, server)
+}
+
+fn is_reset(result: io::Result<usize>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+}
+
+#[test]
+fn blocked_from_the_start_tunnels_take_tcp() {
+    let pair = Pair::new(false);
+    let waited = pair.began.elapsed();
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    assert_eq!(pair.status().carrier, Some("http2"));
+    pair.echoes(2_000_000);
+    pair.until("it is told", 8, |status| status.udp_blocked);
+    assert_eq!(pair.status().counters.fall_backs, 1);
+}
+
+#[test]
+fn with_udp_tunnels_take_quic_and_tcp_stands_by() {
+    let pair = Pair::whole();
+    pair.echoes(1_000_000);
+    let status = pair.status();
+    assert!(!status.udp_blocked && status.counters.fall_backs == 0);
+    let by_tcp = { status.connections.iter() }.find(|one| one.carrier == "http2");
+    assert!(by_tcp.unwrap().received < 50, "{status:?}");
+}
+
+#[test]
+fn blocked_in_mid_life_it_is_recognised_and_undone() {
+    let pair = Pair::whole();
+    let (target, _server) = echo();
+    let mut client = pair.client(target);
+    client.write_all(b"before").unwrap();
+    client.read_exact(&mut [0; 6]).unwrap();
+    Gates::set(&pair.gates.no_udp, true);
+    let began = Instant::now();
+    client.write_all(b"after").unwrap();
+    // What QUIC carries is reset.
+    assert!(is_reset(client.read(&mut [0; 6])));
+    let recognised = began.elapsed();
+    println!("recognised after {recognised:?}");
+    assert!(recognised < Duration::from_secs(4), "{recognised:?}");
+    let status = pair.status();
+    assert!(status.up && status.udp_blocked && status.carrier == Some("http2"));
+    pair.echoes(1_000_000);
+    Gates::set(&pair.gates.no_udp, false);
+    let back = pair.until("QUIC is back", 45, |status| status.carrier == Some("quic"));
+    println!("back after {back:?}");
+    assert!(!pair.status().udp_blocked);
+    pair.echoes(1_000_000);
+}
+
+#[test]
+fn an_outage_of_both_moves_nothing() {
+    let pair = Pair::whole();
+    let (target, _server) = echo();
+    let mut client = pair.client(target);
+    client.write_all(b"before").unwrap();
+    client.read_exact(&mut [0; 6]).unwrap();
+    let gates = &pair.gates;
+    for gate in [&gates.no_udp, &gates.no_tcp] {
+        Gates::set(gate, true);
+    }
+    client.write_all(b"after").unwrap();
+    thread::sleep(Duration::from_secs(8));
+    assert!(!pair.status().udp_blocked);
+    // TCP may be heard first.
+    Gates::set(&gates.no_tcp, false);
+    Gates::set(&gates.no_udp, false);
+    let mut got = [0; 5];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"after");
+    let status = pair.status();
+    assert!(!status.udp_blocked && status.counters.fall_backs == 0);
+}
+
+#[test]
+fn resets_and_refusals_go_by_tcp() {
+    let pair = Pair::new(false);
+    // The server's.
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let mut client = pair.client(listener.local_addr().unwrap().into());
+    let (mut served, _) = listener.accept().unwrap();
+    client.write_all(b"x").unwrap();
+    served.read_exact(&mut [0]).unwrap();
+    client.write_all(b"unread").unwrap();
+    thread::sleep(Duration::from_millis(100));
+    drop(served);
+    assert!(is_reset(client.read(&mut [0])));
+    // The client's.
+    let mut client = pair.client(listener.local_addr().unwrap().into());
+    let (mut served, _) = listener.accept().unwrap();
+    served.write_all(b"unread").unwrap();
+    client.write_all(b"x").unwrap();
+    served.read_exact(&mut [0]).unwrap();
+    client.peek(&mut [0]).unwrap();
+    drop(client);
+    assert!(is_reset(served.read(&mut [0])));
+    // A port where nobody listens.
+    let nobody = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
+    let (sender, answer) = channel();
+    let _ticket = pair.near.ask(nobody.into(), move |result| {
+        sender.send(result).unwrap();
+    });
+    let answer = answer.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert!(
+        matches!(answer, Err(NoTunnel::Dial(why)) if why.name() == "connection_refused"),
+        "{answer:?}"
+    );
+}
