@@ -11,10 +11,11 @@ use bentpipe_base::Instant;
 use bentpipe_quic::ConnectionId;
 use core::time::Duration;
 
-/// Between two looks at QUIC, while there are flows on it.
+/// Between two looks at QUIC, while there are flows on it, and while it is asked.
 const LOOK: Duration = Duration::from_millis(250);
+const LOOK_ASKED: Duration = Duration::from_millis(50);
 /// QUIC is asked after so long a silence.
-const SILENCE: Duration = Duration::from_millis(500);
+const SILENCE: Duration = Duration::from_millis(300);
 /// What an answer may take beyond its round trip.
 const SLACK: Duration = Duration::from_millis(200);
 /// How often it is asked.
@@ -77,6 +78,12 @@ impl FallBack {
         self.ready && self.silence.rounds >= 2 && !self.silence.outage
     }
 
+    /// When to look at QUIC next.
+    fn look_at(&self) -> Instant {
+        let asked = self.silence.rounds > 0 && !self.silence.outage;
+        self.looked + if asked { LOOK_ASKED } else { LOOK }
+    }
+
     /// It takes tunnels, or no more.
     pub(crate) const fn set_ready(&mut self, ready: bool) {
         self.ready = ready;
@@ -111,7 +118,7 @@ impl Driver {
         let dial = (fall.connection.is_none() && !self.dials_http2()).then_some(fall.again);
         let standby = fall.ready.then_some(fall.standby);
         let carries = { asking.quic() }.is_some_and(|quic| self.side.tunnels(quic) > 0);
-        let look = (carries && fall.ready).then_some(fall.looked + LOOK);
+        let look = (carries && fall.ready).then_some(fall.look_at());
         [dial, standby, look].into_iter().flatten().min()
     }
 
@@ -168,7 +175,7 @@ impl Driver {
         let Some(stats) = self.side.quic().stats(quic) else {
             return;
         };
-        if !fall.ready || fall.looked + LOOK > now {
+        if !fall.ready || fall.look_at() > now {
             return;
         }
         fall.looked = now;

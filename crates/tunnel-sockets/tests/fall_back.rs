@@ -4,14 +4,15 @@
 
 mod support;
 
+use bentpipe_base::Rate;
 use bentpipe_connect_tcp::{Target, Template};
 use bentpipe_quic::Limits;
 use bentpipe_tunnel_sockets::{Driver, Handle, Near, NoTunnel, Rule, Status, TcpSettings};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use support::loopback;
@@ -21,6 +22,8 @@ use support::loopback;
 struct Gates {
     no_udp: AtomicBool,
     no_tcp: AtomicBool,
+    /// Of ten thousand datagrams so many are lost, each way.
+    loss: AtomicU32,
     over: AtomicBool,
 }
 
@@ -42,7 +45,26 @@ impl Gates {
 
 const TICK: Option<Duration> = Some(Duration::from_millis(20));
 
-/// Carries UDP and TCP of one near end to the far end at `far`, each with a delay.
+/// What is sent into it is handed to `out` after `delay`, in order.
+fn line(delay: Duration, mut out: impl FnMut(&[u8]) + Send + 'static) -> Sender<Vec<u8>> {
+    let (entry, waiting) = channel::<(Instant, Vec<u8>)>();
+    let (sender, received) = channel::<Vec<u8>>();
+    thread::spawn(move || {
+        for data in received {
+            // The other end of it is over where the test is.
+            let _ = entry.send((Instant::now() + delay, data));
+        }
+    });
+    thread::spawn(move || {
+        for (due, data) in waiting {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            out(&data);
+        }
+    });
+    sender
+}
+
+/// Carries UDP and TCP of one near end to the far end at `far`, each with a delay each way.
 fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
     let front = Arc::new(UdpSocket::bind(loopback()).unwrap());
     let address = front.local_addr().unwrap();
@@ -55,8 +77,20 @@ fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
     for from_front in [true, false] {
         let (front, back) = (Arc::clone(&front), Arc::clone(&back));
         let (client, gates) = (Arc::clone(&client), Arc::clone(gates));
+        let [front_out, back_out] = [Arc::clone(&front), Arc::clone(&back)];
+        let known = Arc::clone(&client);
+        let way = line(delay, move |data| {
+            // What the other end does not take is lost, as any datagram may be.
+            let _ = if from_front {
+                back_out.send(data)
+            } else {
+                let peer = known.lock().unwrap().unwrap();
+                front_out.send_to(data, peer)
+            };
+        });
         thread::spawn(move || {
             let mut buffer = vec![0; 65_536];
+            let mut chance = 1_u32;
             while !Gates::is(&gates.over) {
                 let received = if from_front {
                     front.recv_from(&mut buffer).map(|(length, peer)| {
@@ -67,17 +101,12 @@ fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
                     back.recv(&mut buffer)
                 };
                 let Ok(length) = received else { continue };
-                if Gates::is(&gates.no_udp) {
+                chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let lost = (chance >> 8) % 10_000 < gates.loss.load(Ordering::SeqCst);
+                if lost || Gates::is(&gates.no_udp) {
                     continue;
                 }
-                thread::sleep(delay);
-                // What the other end does not take is lost, as any datagram may be.
-                let _ = if from_front {
-                    back.send(&buffer[..length])
-                } else {
-                    let peer = client.lock().unwrap().unwrap();
-                    front.send_to(&buffer[..length], peer)
-                };
+                way.send(buffer[..length].to_vec()).unwrap();
             }
         });
     }
@@ -95,14 +124,19 @@ fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
             for (from, to) in [(&near, &far), (&far, &near)] {
                 let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                 let gates = Arc::clone(&gates);
-                thread::spawn(move || carry(from, to, &gates));
+                thread::spawn(move || carry(from, to, delay, &gates));
             }
         }
     });
     address
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, gates: &Gates) {
+fn carry(mut from: TcpStream, to: TcpStream, delay: Duration, gates: &Gates) {
+    let mut writer = to.try_clone().unwrap();
+    let way = line(delay, move |data| {
+        // Who has gone wants no more.
+        let _ = writer.write_all(data);
+    });
     from.set_read_timeout(TICK).unwrap();
     let mut buffer = vec![0; 65_536];
     while !Gates::is(&gates.over) {
@@ -113,7 +147,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, gates: &Gates) {
         match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => {
-                if to.write_all(&buffer[..length]).is_err() {
+                if way.send(buffer[..length].to_vec()).is_err() {
                     break;
                 }
             }
@@ -134,7 +168,17 @@ struct Pair {
 
 impl Pair {
     fn new(udp: bool) -> Self {
-        let [near, far] = support::configs(Limits::default(), Instant::now());
+        Self::over(Duration::from_millis(2), udp)
+    }
+
+    fn over(round_trip: Duration, udp: bool) -> Self {
+        let configs = support::configs(Limits::default(), Instant::now());
+        let [near, far] = configs.map(|mut config| {
+            // Windows for more would not fit the bound of memory.
+            config.path.rate = Rate::from_bits_per_sec(50_000_000);
+            config.path.round_trip = round_trip.max(config.path.round_trip);
+            config
+        });
         let template = Template::of_authority("far.example").unwrap();
         let rules = vec![Rule {
             prefix: "127.0.0.1/32".parse().unwrap(),
@@ -146,7 +190,7 @@ impl Pair {
         let far = far.with_http2(TcpSettings::default(), 10).unwrap();
         let gates = Arc::new(Gates::default());
         Gates::set(&gates.no_udp, !udp);
-        let peer = relay(&gates, far.address().unwrap(), Duration::from_millis(1));
+        let peer = relay(&gates, far.address().unwrap(), round_trip / 2);
         let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();
         let driver = driver.with_http2(TcpSettings::default(), 1).unwrap();
         let began = Instant::now();
@@ -166,11 +210,14 @@ impl Pair {
 
     /// Both carriers stand.
     fn whole() -> Self {
-        let pair = Self::new(true);
-        pair.until("both carriers stand", 5, |status| {
+        Self::new(true).stands()
+    }
+
+    fn stands(self) -> Self {
+        self.until("both carriers stand", 5, |status| {
             status.connections.len() == 2 && status.carrier == Some("quic")
         });
-        pair
+        self
     }
 
     fn status(&self) -> Status {
@@ -298,6 +345,46 @@ fn blocked_in_mid_life_it_is_recognised_and_undone() {
     println!("back after {back:?}");
     assert!(!pair.status().udp_blocked);
     pair.echoes(1_000_000);
+}
+
+/// At the round trip of a geostationary satellite, while a flow sends and while it is silent.
+#[test]
+fn it_is_recognised_within_four_seconds_over_a_satellite() {
+    for sends in [true, false] {
+        let pair = Pair::over(Duration::from_millis(600), true).stands();
+        let (target, _server) = echo();
+        let mut client = pair.client(target);
+        client.write_all(b"before").unwrap();
+        client.read_exact(&mut [0; 6]).unwrap();
+        // So long a silence alone is none.
+        thread::sleep(Duration::from_secs(5));
+        assert_eq!(pair.status().counters.fall_backs, 0);
+        Gates::set(&pair.gates.no_udp, true);
+        let began = Instant::now();
+        if sends {
+            client.write_all(&[7; 20_000]).unwrap();
+        }
+        assert!(is_reset(client.read(&mut [0; 6])));
+        let recognised = began.elapsed();
+        println!("recognised after {recognised:?}, a flow that sends: {sends}");
+        assert!(recognised < Duration::from_secs(4), "{recognised:?}");
+        pair.echoes(100_000);
+    }
+}
+
+/// A link that loses packets is none where UDP is blocked, however long a flow is silent on it.
+#[test]
+fn losses_are_not_taken_for_it() {
+    let pair = Pair::over(Duration::from_millis(600), true).stands();
+    let (target, _server) = echo();
+    let mut client = pair.client(target);
+    client.write_all(b"before").unwrap();
+    client.read_exact(&mut [0; 6]).unwrap();
+    pair.gates.loss.store(1000, Ordering::SeqCst);
+    thread::sleep(Duration::from_secs(20));
+    client.write_all(b"after").unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    assert_eq!(pair.status().counters.fall_backs, 0);
 }
 
 #[test]

@@ -55,43 +55,49 @@ fn base() -> std::time::Instant {
     std::time::Instant::now()
 }
 
+/// Of both sides, each of which knows the other's key; unless the far one trusts a stranger alone.
+fn configs(limits: Limits, trusted: bool) -> [Config; 2] {
+    let path = Path {
+        rate: Rate::from_bits_per_sec(10_000_000),
+        round_trip: Duration::from_millis(100),
+        loss: Probability::new(0.0).unwrap(),
+        mtu: Bytes(1500),
+        overhead: Bytes(0),
+        ipv6: false,
+    };
+    let settings = Settings {
+        link: LinkParams::of_rate(path.rate),
+        ..Settings::default()
+    };
+    let identities = [(); 2].map(|()| Identity::generate().unwrap());
+    let stranger = Identity::generate().unwrap().public();
+    [NEAR, FAR].map(|own| {
+        let peer = identities[1 - own].public();
+        let peer = if trusted || own == NEAR {
+            peer
+        } else {
+            stranger
+        };
+        let control = CongestionControl::new("rate", settings.clone()).unwrap();
+        Config {
+            limits,
+            ..Config::new(
+                path.clone(),
+                control,
+                identities[own].clone(),
+                vec![peer],
+                base(),
+            )
+        }
+    })
+}
+
 impl Pair {
     fn with(limits: Limits, trusted: bool) -> Self {
-        let path = Path {
-            rate: Rate::from_bits_per_sec(10_000_000),
-            round_trip: Duration::from_millis(100),
-            loss: Probability::new(0.0).unwrap(),
-            mtu: Bytes(1500),
-            overhead: Bytes(0),
-            ipv6: false,
-        };
-        let settings = Settings {
-            link: LinkParams::of_rate(path.rate),
-            ..Settings::default()
-        };
-        let identities = [(); 2].map(|()| Identity::generate().unwrap());
-        let stranger = Identity::generate().unwrap().public();
-        let sides = [NEAR, FAR].map(|own| {
-            let peer = identities[1 - own].public();
-            let peer = if trusted || own == NEAR {
-                peer
-            } else {
-                stranger
-            };
-            let control = CongestionControl::new("rate", settings.clone()).unwrap();
-            let config = Config {
-                limits,
-                ..Config::new(
-                    path.clone(),
-                    control,
-                    identities[own].clone(),
-                    vec![peer],
-                    base(),
-                )
-            };
-            let endpoint = Endpoint::new(&config, own == FAR).unwrap();
+        let [near, far] = configs(limits, trusted);
+        let sides = [(near, Role::Near), (far, Role::Far)].map(|(config, role)| {
+            let endpoint = Endpoint::new(&config, role == Role::Far).unwrap();
             let templates = vec![Template::of_authority("far.example").unwrap()];
-            let role = if own == NEAR { Role::Near } else { Role::Far };
             Http2::new(&endpoint, &config, role, templates).unwrap()
         });
         let mut pair = Self {
@@ -354,4 +360,231 @@ fn a_ping_is_answered() {
     pair.sides[NEAR].ping(pair.ids[NEAR]);
     pair.run();
     assert!(pair.sides[NEAR].received(pair.ids[NEAR]) > before);
+}
+
+/// A client that is none of ours: TLS of rustls, and frames of HTTP/2 as RFC 9113 writes them.
+struct Foreign {
+    tls: rustls::ClientConnection,
+    far: Http2,
+    id: ConnectionId,
+    /// Frames that the far side has sent: type, flags, stream and payload.
+    frames: Vec<(u8, u8, u32, Vec<u8>)>,
+    incoming: Vec<u8>,
+    told: Vec<Event>,
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// A literal of HPACK without indexing, its name in the static table (RFC 7541, section 6.2.2) or a new one.
+fn field(name: Result<u8, &str>, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let name = match name {
+        Ok(index) => vec![index],
+        Err(name) => [vec![0], text(name)].concat(),
+    };
+    [name, text(value)].concat()
+}
+
+/// Indices of the static table.
+const AUTHORITY: Result<u8, &str> = Ok(1);
+const METHOD: Result<u8, &str> = Ok(2);
+
+impl Foreign {
+    fn new() -> Self {
+        let [near, config] = configs(Limits::default(), true);
+        let tls = Endpoint::new(&near, false)
+            .unwrap()
+            .tls_client(b"h2")
+            .unwrap();
+        let mut far = {
+            let endpoint = Endpoint::new(&config, true).unwrap();
+            let templates = vec![Template::of_authority("far.example").unwrap()];
+            Http2::new(&endpoint, &config, Role::Far, templates).unwrap()
+        };
+        let id = far.begin("10.0.0.1:4433".parse().unwrap()).unwrap();
+        let mut foreign = Self {
+            tls: rustls::ClientConnection::new(tls, "far.example".try_into().unwrap()).unwrap(),
+            far,
+            id,
+            frames: Vec::new(),
+            incoming: Vec::new(),
+            told: Vec::new(),
+        };
+        foreign.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        foreign.say(&frame(SETTINGS, 0, 0, &[]));
+        foreign
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        io::Write::write_all(&mut self.tls.writer(), bytes).unwrap();
+        for _ in 0..8 {
+            let (mut to_far, mut to_near) = (VecDeque::new(), VecDeque::new());
+            while self.tls.wants_write() {
+                self.tls.write_tls(&mut to_far).unwrap();
+            }
+            let socket = &mut Socket {
+                incoming: &mut to_far,
+                outgoing: &mut to_near,
+            };
+            while self.far.receive(self.id, socket) {}
+            self.far.work();
+            self.far.send(self.id, socket).unwrap();
+            while !to_near.is_empty() {
+                self.tls.read_tls(&mut to_near).unwrap();
+                let state = self.tls.process_new_packets().unwrap();
+                let mut plain = vec![0; state.plaintext_bytes_to_read()];
+                io::Read::read_exact(&mut self.tls.reader(), &mut plain).unwrap();
+                self.incoming.extend(plain);
+            }
+            self.told.extend(std::iter::from_fn(|| self.far.event()));
+        }
+        while self.incoming.len() >= 9 {
+            let head = &self.incoming[..9];
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            let (kind, flags) = (head[3], head[4]);
+            if self.incoming.len() < 9 + length {
+                return;
+            }
+            let payload = self.incoming[9..9 + length].to_vec();
+            self.incoming.drain(..9 + length);
+            self.frames.push((kind, flags, stream, payload));
+        }
+    }
+
+    /// Frames of a kind on a stream since the last call.
+    fn heard(&mut self, kind: u8, stream: u32) -> Vec<(u8, Vec<u8>)> {
+        let frames = core::mem::take(&mut self.frames);
+        let (wanted, others): (Vec<_>, _) =
+            { frames.into_iter() }.partition(|(found, _, on, _)| (*found, *on) == (kind, stream));
+        self.frames = others;
+        { wanted.into_iter() }
+            .map(|(_, flags, _, payload)| (flags, payload))
+            .collect()
+    }
+
+    fn asked(&mut self) -> (TunnelId, bentpipe_connect_tcp::Request) {
+        let told = core::mem::take(&mut self.told);
+        let mut asked = { told.into_iter() }.filter_map(|event| match event {
+            Event::Asked(tunnel, request) => Some((tunnel, request)),
+            _ => None,
+        });
+        asked.next().unwrap()
+    }
+}
+
+#[test]
+fn a_foreign_client_does_classic_connect() {
+    let mut client = Foreign::new();
+    // ENABLE_CONNECT_PROTOCOL = 1.
+    let settings = client.heard(SETTINGS, 0);
+    let extended = [0, 8, 0, 0, 0, 1];
+    assert!(settings[0].1.chunks(6).any(|setting| setting == extended));
+    let fields = [field(METHOD, "CONNECT"), field(AUTHORITY, "192.0.2.9:80")].concat();
+    client.say(&frame(HEADERS, END_HEADERS, 1, &fields));
+    let (tunnel, request) = client.asked();
+    assert_eq!(request.framing, bentpipe_connect_tcp::Framing::Bare);
+    assert_eq!(request.target.to_string(), "192.0.2.9:80");
+    client.far.answer(tunnel, None).unwrap();
+    client.say(&frame(DATA, 0, 1, b"hello"));
+    // :status 200 is entry 8.
+    assert_eq!(client.heard(HEADERS, 1)[0].1[0], 0x88);
+    let hello = Chunk::from_static(b"hello");
+    assert_eq!(client.far.read(tunnel), Ok(Read::Data(hello)));
+    // The client's FIN, and the server goes on.
+    client.say(&frame(DATA, END_STREAM, 1, &[]));
+    assert_eq!(client.far.read(tunnel), Ok(Read::Final));
+    let mut said = Chunk::from_static(b"bye");
+    client.far.write(tunnel, &mut said).unwrap();
+    client.far.finish(tunnel).unwrap();
+    client.say(&[]);
+    let heard = client.heard(DATA, 1);
+    let bytes: Vec<u8> = heard.iter().flat_map(|(_, data)| data.clone()).collect();
+    assert_eq!(bytes, b"bye");
+    assert_eq!(heard.last().unwrap().0, END_STREAM);
+}
+
+#[test]
+fn resets_of_a_foreign_client_and_of_the_far_side_are_connect_errors() {
+    let mut client = Foreign::new();
+    let fields = [field(METHOD, "CONNECT"), field(AUTHORITY, "192.0.2.9:80")].concat();
+    for (stream, of_client) in [(1, true), (3, false)] {
+        client.say(&frame(HEADERS, END_HEADERS, stream, &fields));
+        let (tunnel, _) = client.asked();
+        client.far.answer(tunnel, None).unwrap();
+        client.say(&[]);
+        if of_client {
+            client.say(&frame(RST_STREAM, 0, stream, &10_u32.to_be_bytes()));
+            assert!(client.told.contains(&Event::Reset(tunnel)));
+        } else {
+            client.far.reset(tunnel);
+            client.say(&[]);
+            let code = 10_u32.to_be_bytes().to_vec();
+            assert_eq!(client.heard(RST_STREAM, stream), [(0, code)]);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_request_for_a_tunnel_is_refused_and_nonsense_ends_its_connection() {
+    let mut client = Foreign::new();
+    let extended = |protocol: &str, path: &str| {
+        let fields = [
+            field(METHOD, "CONNECT"),
+            field(Err(":protocol"), protocol),
+            field(Err(":scheme"), "https"),
+            field(AUTHORITY, "far.example"),
+            field(Err(":path"), path),
+            field(Err("capsule-protocol"), "?1"),
+        ];
+        fields.concat()
+    };
+    let udp = "/.well-known/masque/udp/192.0.2.9/80/";
+    let tcp = "/.well-known/masque/tcp/192.0.2.9/80/";
+    // A status is entry 8 and its text, or an entry of its own: 404 is 13, 400 is 12.
+    for (stream, protocol, path, status) in [
+        (1, "websocket", tcp, "501"),
+        (3, "connect-udp", udp, "501"),
+        (5, "connect-tcp-12", "/", "404"),
+        (7, "connect-tcp-12", "/.well-known/masque/tcp/h/0/", "400"),
+    ] {
+        client.say(&frame(
+            HEADERS,
+            END_HEADERS,
+            stream,
+            &extended(protocol, path),
+        ));
+        let (flags, answer) = client.heard(HEADERS, stream).remove(0);
+        assert_eq!(flags, END_HEADERS | END_STREAM, "{protocol} {path}");
+        let is = match status {
+            "404" => answer[0] == 0x8d,
+            "400" => answer[0] == 0x8c,
+            _ => true,
+        };
+        assert!(is, "{protocol} {path}: {answer:?}");
+    }
+    assert!(
+        client
+            .told
+            .iter()
+            .all(|event| !matches!(event, Event::Asked(..)))
+    );
+    // A frame of DATA on a stream that was never opened.
+    client.say(&frame(DATA, 0, 99, b"x"));
+    let lost = |event: &Event| matches!(event, Event::Lost { .. });
+    assert!(client.told.iter().any(lost), "{:?}", client.told);
 }
