@@ -134,7 +134,9 @@ impl Driver {
             let address = self.address().map_err(kernel("ask for the UDP address"))?;
             let listening = TcpListener::bind(address).and_then(|listener| {
                 listener.set_nonblocking(true)?;
-                self.epoll.add(&listener, TCP, Interest::READ)?;
+                // Where there are no descriptors left, who waits is taken with the next: the set is not woken by it for ever.
+                self.epoll
+                    .add(&listener, TCP, Interest::READ | Interest::EDGE)?;
                 Ok(listener)
             });
             let failed = kernel("listen on the TCP port of the same number");

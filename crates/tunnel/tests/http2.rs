@@ -255,6 +255,37 @@ fn resets_of_either_side_are_told() {
 }
 
 #[test]
+fn thousands_of_tunnels_come_and_go_on_one_connection() {
+    let mut pair = Pair::new();
+    for turn in 0..3000 {
+        let tunnels = pair.stand();
+        let data = Chunk::from_static(b"a small answer");
+        match turn % 3 {
+            0 => {
+                for own in [NEAR, FAR] {
+                    assert_eq!(
+                        pair.carry(own, tunnels, data.clone()),
+                        (data.to_vec(), true)
+                    );
+                }
+            }
+            reset => {
+                let own = reset - 1;
+                let mut data = data;
+                pair.sides[1 - own]
+                    .write(tunnels[1 - own], &mut data)
+                    .unwrap();
+                pair.sides[own].reset(tunnels[own]);
+                pair.run();
+            }
+        }
+        pair.told.iter_mut().for_each(Vec::clear);
+        let left = [NEAR, FAR].map(|own| pair.sides[own].tunnels(pair.ids[own]));
+        assert_eq!(left, [0; 2], "after {turn}");
+    }
+}
+
+#[test]
 fn a_request_that_is_given_up_is_told() {
     let mut pair = Pair::new();
     let near = pair.open().unwrap();
