@@ -3,9 +3,10 @@
 use crate::Handshake;
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_cc::LinkParams;
-use bentpipe_config::network::{AbsolutePath, LinkRate, Whole, sized, word};
+use bentpipe_config::network::{AbsolutePath, LinkRate, Many, Ports, Whole, sized, time, word};
 use bentpipe_config::{Table, Value, Wrong};
 use bentpipe_fec::{Overhead, Strength};
+use core::ops::RangeInclusive;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +42,51 @@ pub struct QuicCarrier {
     pub refuses: bool,
     /// Its path.
     pub path: QuicPath,
+    /// The UDP that it carries; `None`: none.
+    pub udp: Option<CarriedUdp>,
+}
+
+/// Which UDP of its clients a near end takes, and how much it holds of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CarriedUdp {
+    /// The servers' ports.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// Flows of all clients at a time; one client has at most a quarter.
+    pub flows: usize,
+    /// Without a datagram either way for so long a flow is forgotten.
+    pub idle: Duration,
+}
+
+impl CarriedUdp {
+    /// Reads `udp`, `udp_flows` and `udp_idle`, which are as in `before` where they are not said.
+    fn read(table: &mut Table<'_, '_>, before: Option<&Self>) -> Option<Self> {
+        let ports = table.optional("udp");
+        let flows = table.optional("udp_flows");
+        let idle = table.optional("udp_idle");
+        let ports = match (ports, before) {
+            (Some(UdpPorts(ports)), _) => ports,
+            (None, Some(before)) => before.ports.clone(),
+            (None, None) => {
+                for (key, said) in [("udp_flows", flows.is_some()), ("udp_idle", idle.is_some())] {
+                    if said {
+                        let wrong = Wrong::new(
+                            format!("`{key}` goes with `udp`, the ports that are carried"),
+                            "`udp = [443]` beside it",
+                        );
+                        table.problem(key, wrong);
+                    }
+                }
+                return None;
+            }
+        };
+        let usual = before.map_or((1024, Duration::from_secs(120)), |it| (it.flows, it.idle));
+        Some(Self {
+            ports,
+            flows: flows.map_or(usual.0, |UdpFlows(flows)| flows),
+            idle: idle.map_or(usual.1, |UdpIdle(idle)| idle),
+        })
+        .filter(|udp| !udp.ports.is_empty())
+    }
 }
 
 impl QuicCarrier {
@@ -63,6 +109,7 @@ impl QuicCarrier {
         );
         let WhenDown(refuses) =
             table.or("when_down", WhenDown(before.is_some_and(|it| it.refuses)));
+        let udp = CarriedUdp::read(table, before.and_then(|before| before.udp.as_ref()));
         let [proxy, identity, peer_key] =
             ["proxy", "identity", "peer_key"].map(|key| table.has(key));
         if let Some(before) = before.filter(|_| !proxy && !identity && !peer_key) {
@@ -70,6 +117,7 @@ impl QuicCarrier {
                 handshake,
                 refuses,
                 path,
+                udp,
                 ..before.clone()
             });
         }
@@ -84,12 +132,13 @@ impl QuicCarrier {
             handshake,
             refuses,
             path,
+            udp,
         })
     }
 }
 
 /// The keys that only such a leg has.
-pub(crate) const KEYS: [&str; 10] = [
+pub(crate) const KEYS: [&str; 13] = [
     "proxy",
     "identity",
     "peer_key",
@@ -100,6 +149,9 @@ pub(crate) const KEYS: [&str; 10] = [
     "mtu",
     "fec",
     "fec_window",
+    "udp",
+    "udp_flows",
+    "udp_idle",
 ];
 
 impl Default for QuicPath {
@@ -318,6 +370,39 @@ impl Value for Mtu {
     }
 }
 
+/// Ports of UDP, or `"off"`.
+struct UdpPorts(Vec<RangeInclusive<u16>>);
+
+impl Value for UdpPorts {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        if String::read(value, source).is_ok_and(|text| text == "off") {
+            return Ok(Self(Vec::new()));
+        }
+        let Many(ports) = Many::<Ports>::read(value, source)?;
+        Ok(Self(ports.into_iter().map(|Ports(range)| range).collect()))
+    }
+}
+
+/// UDP flows at a time: a request of the far end's each, which allows so many tunnels.
+struct UdpFlows(usize);
+
+impl Value for UdpFlows {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let Whole::<4, 65_536>(flows) = Whole::read(value, source)?;
+        Ok(Self(flows as usize))
+    }
+}
+
+/// How long a UDP flow may be idle.
+struct UdpIdle(Duration);
+
+impl Value for UdpIdle {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1s to 3600s, such as \"2min\"";
+        time(value, source, 1..=3600, expected).map(Self)
+    }
+}
+
 /// The part of the rate to pace at.
 struct Pacing(Probability);
 
@@ -421,6 +506,27 @@ mod tests {
         };
         assert_eq!(fec("fec = \"10%\""), strength(10, 200, 8));
         assert_eq!(fec("fec = 0.05\nfec_window = 500"), strength(20, 500, 3));
+        let udp = |said: &str| {
+            let config = Config::parse("f", &format!("{text}{said}")).unwrap();
+            let leg = config.tunnelled_leg().unwrap();
+            leg.quic.as_ref().unwrap().udp.clone()
+        };
+        assert_eq!((udp(""), udp("udp = \"off\"")), (None, None));
+        let ports = vec![443..=443, 8000..=8099];
+        let carried = CarriedUdp {
+            ports,
+            flows: 1024,
+            idle: Duration::from_secs(120),
+        };
+        let said = "udp = [443, \"8000-8099\"]\n";
+        assert_eq!(udp(said).as_ref(), Some(&carried));
+        let bounded = CarriedUdp {
+            flows: 9,
+            idle: Duration::from_secs(7),
+            ..carried
+        };
+        let bounds = format!("{said}udp_flows = 9\nudp_idle = \"7s\"");
+        assert_eq!(udp(&bounds), Some(bounded));
         let varied = format!("{text}[leg.slow]\nsend_buffer = \"1MiB\"\n");
         assert!(
             Config::parse("f", &varied).unwrap().profiles[0]
@@ -468,6 +574,11 @@ mod tests {
             ),
             ("fec = \"1%\"\nfec_window = 99", "after every 100"),
             ("fec = \"10%\"\nfec_window = 513", "from 1 to 512"),
+            ("udp_flows = 10", "goes with `udp`"),
+            ("udp = []", "at least one value"),
+            ("udp = [0]", "from 1 to 65535"),
+            ("udp = 443\nudp_flows = 3", "from 4 to 65536"),
+            ("udp = 443\nudp_idle = \"0s\"", "from 1s to 3600s"),
         ] {
             let text = if text.starts_with('[') {
                 text.to_owned()

@@ -27,7 +27,8 @@ pub use listen_addresses::ListenAddresses;
 pub use loopback_probe::{ProbeError, lost_over_loopback};
 pub use mark::{Marks, WORKERS};
 pub use ruleset::{
-    ACKS_PRIORITY, CarrierPlace, Ingress, Limit, PassReason, QueueReader, Ruleset, SNOOP_PRIORITY,
+    ACKS_PRIORITY, CLIENT_UDP_PRIORITY, CarrierPlace, Ingress, Limit, PassReason, QueueReader,
+    Ruleset, SNOOP_PRIORITY,
 };
 pub use table_thread::TableEvent;
 pub use time_wait_decoy::DecoyListener;

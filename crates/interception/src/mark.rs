@@ -8,14 +8,15 @@
 //! ```
 //! The roles of marks are: 0, an intercepted packet, to be delivered to this machine; 1, a socket of the terrestrial
 //! leg; 2, a socket of the satellite leg; 3, an intercepted packet that is not to be routed here yet; 4, a socket of the
-//! satellite leg whose packets our own TCP takes over; 5 and 6, packets of our own TCP to space and to such a socket; 0x41
+//! satellite leg whose packets our own TCP takes over; 5 and 6, packets of our own TCP to space and to such a socket; 19, an answer to a client's UDP that a tunnel carries; 0x41
 //! and 0x42, dialled sockets of these legs whose packets conntrack is to see; 10 and 11, a datagram that throws the switch of the
 //! gateway's table; 14, a held SYN whose next hop does not answer; 0x80 + n, a SYN for a listener of worker n.
 //!
 //! Packet priorities (`meta priority`) have the same upper bits. Role 12 is an acknowledgement of ours that waits to be
 //! thinned out, role 13 a SYN of ours that is not to ask for ECN, roles 15 and 7 are SYNs of ours for a client's that is held, the
 //! second not to ask for ECN, roles 8 and 9 are packets of snooped connections
-//! that wait for the agent, and roles 16 and 17 packets for our own TCP, from space and from a socket. The priority of a
+//! that wait for the agent, roles 16 and 17 packets for our own TCP, from space and from a socket, role 20 a client's UDP that waits
+//! to be carried by a tunnel, and role 21 such that is not, since its destination is translated. The priority of a
 //! client's SYN that is to be held tells which worker holds it:
 //! ```text
 //!  31       24 23                    12 11      8 7      0
@@ -89,7 +90,7 @@ impl Marks {
     }
 
     /// The marks that an operator's rules may meet: those of sockets and of what is on the way to them.
-    pub fn of_sockets(self) -> [u32; 10] {
+    pub fn of_sockets(self) -> [u32; 11] {
         [
             self.intercepted(),
             self.found(),
@@ -98,6 +99,7 @@ impl Marks {
             self.carried(),
             self.carrying()[0],
             self.carrying()[1],
+            self.udp_answer(),
             self.tracked(LegId::Lan),
             self.tracked(LegId::Sat),
             self.for_any_worker(),
@@ -147,6 +149,16 @@ impl Marks {
     /// The priorities of packets that wait for our own TCP: from such a socket, and from space.
     pub const fn to_carry(self) -> [u32; 2] {
         [self.0 | 17, self.0 | 16]
+    }
+
+    /// The mark of answers to clients' UDP that a tunnel carries.
+    pub const fn udp_answer(self) -> u32 {
+        self.0 | 19
+    }
+
+    /// The priorities of clients' UDP: of what waits to be carried by a tunnel, and of what is not, since its destination is translated.
+    pub const fn client_udp(self) -> [u32; 2] {
+        [self.0 | 20, self.0 | 21]
     }
 
     /// The priority of packets of snooped connections that go to `leg` and wait for the agent.
@@ -290,6 +302,7 @@ mod tests {
             one.carried(),
             one.carrying()[0],
             one.carrying()[1],
+            one.udp_answer(),
             one.switch()[0],
             one.switch()[1],
             one.unreachable(),

@@ -29,7 +29,8 @@
 //! - `passing` counts what is not split, and refuses QUIC where the operator wants that.
 //! - `carrier_in_N` and `carrier_out` lead packets to our own TCP ([`carrier`]), before all of these and behind `notrack_out`.
 //! - `snoop` and `snoop_end` lead packets of connections that are to be snooped by that agent ([`snoop`]), as `acks` and
-//!   `acks_end` in the output hook lead acknowledgements of ours to the thread that thins them out ([`acks`]).
+//!   `acks_end` in the output hook lead acknowledgements of ours to the thread that thins them out ([`acks`]), and `client_udp` and
+//!   `client_udp_end` in the forward hook clients' UDP to the tunnels that carry it ([`client_udp`]).
 //!
 //! The chains for packets of our own sockets:
 //!
@@ -58,6 +59,7 @@
 
 mod acks;
 mod carrier;
+mod client_udp;
 mod counters;
 mod crowded;
 mod dialled;
@@ -66,6 +68,7 @@ mod lost_resets;
 mod mss;
 mod nat_table;
 mod passed_syns;
+mod passing;
 mod snoop;
 mod sources;
 mod switch_position;
@@ -74,6 +77,7 @@ mod time_wait;
 
 pub use acks::WAIT as ACKS_PRIORITY;
 pub use carrier::CarrierPlace;
+pub use client_udp::WAIT as CLIENT_UDP_PRIORITY;
 pub use snoop::WAIT as SNOOP_PRIORITY;
 pub(crate) use switch_position::SwitchPosition;
 pub use switch_position::{Limit, PassReason, QueueReader};
@@ -86,6 +90,7 @@ use bentpipe_os::netlink::Mark;
 use bentpipe_os::nft::Switch;
 use counters::COUNTERS;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 /// A direction in which connections are intercepted: those that arrive by `leg` and leave by the other leg go to one of
 /// `addresses`.
@@ -139,6 +144,8 @@ pub struct Ruleset {
     pub carrier: Option<CarrierPlace>,
     /// Clients are answered before the far side has answered.
     pub early: bool,
+    /// The servers' ports of the UDP that tunnels carry.
+    pub udp_ports: Vec<RangeInclusive<u16>>,
 }
 
 /// Matches what has a mark or priority (`key`).
@@ -204,7 +211,7 @@ impl Ruleset {
         let (own, passing) = (self.own(), self.passing());
         let (snoop, acks) = (
             self.snoop_chains(),
-            self.ack_chains() + &self.carrier_chains(),
+            self.ack_chains() + &self.carrier_chains() + &self.client_udp_chains(),
         );
         let admission = switch_position::chain();
         let crowded = crowded::sets();
@@ -361,37 +368,6 @@ chain deliver {{
             )
         };
         addresses.listeners().map(rule).collect()
-    }
-
-    /// Counts what is forwarded between the legs, and thus not split.
-    fn passing(&self) -> String {
-        let [lan, sat] = [LegId::Lan, LegId::Sat].map(|leg| self.set(leg));
-        format!(
-            "\
-chain refuse_quic {{
-}}
-chain clamp {{
-  type filter hook forward priority {}; policy accept;
-}}
-chain passing {{
-  type filter hook forward priority {}; policy accept;
-  iifname {lan} oifname {sat} jump by_kind
-  iifname {sat} oifname {lan} jump by_kind
-}}
-chain by_kind {{
-  meta l4proto tcp counter name unsplit_tcp accept
-  udp dport 443 jump refuse_quic
-  udp dport 443 counter name unsplit_quic accept
-  udp sport 443 counter name unsplit_quic accept
-  meta l4proto {{ esp, ah }} counter name unsplit_ipsec accept
-  udp dport {{ 500, 4500 }} counter name unsplit_ipsec accept
-  udp sport {{ 500, 4500 }} counter name unsplit_ipsec accept
-  counter name unsplit_other
-}}
-",
-            HOOK_PRIORITY + 4,
-            HOOK_PRIORITY + 5,
-        )
     }
 
     /// Commands that give the table that is written `table` the operator's rules in the place of those it
@@ -577,6 +553,7 @@ mod tests {
                 thins_acks: false,
                 carrier: None,
                 early: false,
+                udp_ports: Vec::new(),
             };
             let all = rules.table("") + &rules.commands("inet t");
             let then = |rule: &str| rule.find("meta mark set").or(rule.find("jump"));

@@ -4,17 +4,25 @@
 //! bytes is in `bentpipe-tunnel-sockets`; here a leg's configuration becomes an endpoint, and what the far end says of a dial becomes
 //! what the relay makes of it.
 //!
+//! Where the leg names ports of UDP, clients' datagrams to these are carried too ([`QuicCarrier::carry_udp`]).
+//!
 //! Begin with [`QuicCarrier`].
 #![forbid(unsafe_code)]
 
+mod client_port;
+mod icmp;
+
+pub use client_port::PortParts;
+
 use bentpipe_connect_tcp::{DialError, Template};
-use bentpipe_gateway_config::{Handshake, Leg};
+use bentpipe_gateway_config::{CarriedUdp, Handshake, Leg};
 use bentpipe_quic::{ParseKeyError, UnusableControl};
 use bentpipe_relay::{Answer, Keep, NoTunnel, Tunnel, TunnelPlan, Tunnels};
 use bentpipe_tunnel_sockets::{
     self as sockets, Driver, DriverError, Handle, IdentityFileError, Link, Near, Ticket,
     read_identity,
 };
+use client_port::{GatewayPort, bounds};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -49,6 +57,7 @@ pub struct QuicCarrier {
     driver: Driver,
     handle: Handle,
     plan: TunnelPlan,
+    udp: Option<CarriedUdp>,
 }
 
 impl QuicCarrier {
@@ -90,7 +99,25 @@ impl QuicCarrier {
             driver,
             handle,
             plan,
+            udp: carrier.udp.clone(),
         })
+    }
+
+    /// Has clients' UDP carried, where the leg wants that, in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel cannot hold packets; everything else is carried all the same.
+    pub fn carry_udp(&mut self, parts: PortParts) -> Result<(), String> {
+        let Some(udp) = &self.udp else {
+            return Ok(());
+        };
+        let port = GatewayPort::open(parts, self.plan.refuses)?;
+        { self.driver.carry_udp(Box::new(port), bounds(udp)) }.map_err(|error| error.to_string())
+    }
+
+    /// Whether clients' UDP is carried.
+    pub fn carries_udp(&self) -> bool {
+        self.driver.carries_udp()
     }
 
     /// What the relay has of it.

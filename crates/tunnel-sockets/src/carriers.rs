@@ -70,6 +70,15 @@ impl Carriers {
         }
     }
 
+    /// Only QUIC has tunnels of UDP.
+    pub(crate) fn open_udp(
+        &mut self,
+        connection: ConnectionId,
+        target: &Target,
+    ) -> Result<TunnelId, OpenError> {
+        self.quic.open_udp(connection, target)
+    }
+
     pub(crate) fn accept(&mut self, tunnel: TunnelId) -> Result<(), Closed> {
         if tunnel.connection.is_elsewhere() {
             self.http2.answer(tunnel, None)

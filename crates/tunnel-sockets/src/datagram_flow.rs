@@ -1,6 +1,7 @@
-//! UDP flows of a far end (CONNECT-UDP, RFC 9298): a connected socket each, and a tunnel. Nothing is kept of what either cannot take at
+//! UDP flows (CONNECT-UDP, RFC 9298), of a far end a connected socket each, and a tunnel; those of a near end are in `client_udp`. Nothing is kept of what either cannot take at
 //! once; it is dropped, as it may be on any way, and counted.
 
+use crate::client_udp::ClientFlows;
 use crate::dial::failure;
 use crate::driver::{Driver, Part};
 use crate::far_end::is_own;
@@ -42,6 +43,8 @@ pub struct UdpStatus {
     pub unreachable: u64,
     /// Flows that ended since nothing went either way.
     pub idle: u64,
+    /// Near: datagrams of clients that found no tunnel, and passed end to end or were refused.
+    pub passed: u64,
 }
 
 /// The UDP flows of a driver.
@@ -50,12 +53,14 @@ pub(crate) struct UdpFlows {
     by_token: BTreeMap<u64, UdpFlow>,
     tokens: BTreeMap<TunnelId, u64>,
     out: u64,
-    into: u64,
+    pub(crate) into: u64,
     /// What servers' paths do not take, and what a socket had no room for.
     too_long: u64,
     full: u64,
     unreachable: u64,
     idle: u64,
+    /// Near: those of clients.
+    pub(crate) clients: Option<ClientFlows>,
 }
 
 impl UdpFlows {
@@ -67,19 +72,32 @@ impl UdpFlows {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_token.is_empty()
+        self.by_token.is_empty() && self.clients.as_ref().is_none_or(ClientFlows::is_empty)
     }
 
     pub(crate) fn has_token(&self, token: u64) -> bool {
-        self.by_token.contains_key(&token)
+        self.by_token.contains_key(&token) || self.is_of_clients(token)
+    }
+
+    fn is_of_clients(&self, token: u64) -> bool {
+        { self.clients.as_ref() }.is_some_and(|clients| clients.token() == token)
+    }
+
+    /// Near: how long until the port of clients is to be told whether there are tunnels.
+    pub(crate) fn attend_in(&self) -> Option<Duration> {
+        self.clients.as_ref().map(ClientFlows::attend_in)
     }
 
     pub(crate) fn has(&self, tunnel: TunnelId) -> bool {
-        self.tokens.contains_key(&tunnel)
+        self.tokens.contains_key(&tunnel) || { self.clients.as_ref() }
+            .is_some_and(|it| it.has(tunnel))
     }
 
     /// The flow is no more; whether it was.
     pub(crate) fn forget(&mut self, tunnel: TunnelId) -> bool {
+        if { self.clients.as_mut() }.is_some_and(|clients| clients.forget(tunnel)) {
+            return true;
+        }
         let token = self.tokens.remove(&tunnel);
         token.is_some_and(|token| self.by_token.remove(&token).is_some())
     }
@@ -89,6 +107,7 @@ impl UdpFlows {
         self.tokens.retain(|tunnel, _| tunnel.connection != lost);
         self.by_token
             .retain(|_, flow| flow.tunnel.connection != lost);
+        { self.clients.iter_mut() }.for_each(|clients| clients.forget_all(lost));
     }
 
     fn idle_for(&self, time: Duration) -> Vec<TunnelId> {
@@ -102,7 +121,7 @@ impl Driver {
     pub(crate) fn udp_status(&self) -> UdpStatus {
         let (flows, counted) = (&self.udp_flows, self.side.datagrams());
         UdpStatus {
-            flows: flows.by_token.len(),
+            flows: flows.by_token.len() + flows.clients.as_ref().map_or(0, ClientFlows::len),
             out: flows.out,
             into: flows.into,
             dropped: BTreeMap::from([
@@ -114,6 +133,7 @@ impl Driver {
             ]),
             unreachable: flows.unreachable,
             idle: flows.idle,
+            passed: flows.clients.as_ref().map_or(0, |clients| clients.passed),
         }
     }
 
@@ -156,6 +176,14 @@ impl Driver {
     /// A payload has come by a tunnel.
     pub(crate) fn udp_came(&mut self, tunnel: TunnelId, payload: &[u8]) {
         let flows = &mut self.udp_flows;
+        if let Some(clients) = &mut flows.clients {
+            match clients.answer(tunnel, payload) {
+                Some(true) => flows.out += 1,
+                Some(false) => flows.full += 1,
+                None => {}
+            }
+            return;
+        }
         let token = flows.tokens.get(&tunnel);
         let Some(flow) = token.and_then(|token| flows.by_token.get_mut(token)) else {
             return;
@@ -171,6 +199,9 @@ impl Driver {
 
     /// Something has come to the socket of a UDP flow.
     pub(crate) fn pump_udp(&mut self, token: u64) {
+        if self.udp_flows.is_of_clients(token) {
+            return self.pump_clients();
+        }
         for _ in 0..ROUNDS {
             let Some(flow) = self.udp_flows.by_token.get_mut(&token) else {
                 return;
@@ -218,12 +249,15 @@ impl Driver {
 
     /// Ends the UDP flows on which nothing went for too long.
     pub(crate) fn end_idle_udp(&mut self) {
-        let Part::Far(serving) = &self.part else {
-            return;
+        let late = match (&self.part, &mut self.udp_flows.clients) {
+            (Part::Far(serving), _) => self.udp_flows.idle_for(serving.far.udp_idle),
+            (Part::Near(_), Some(clients)) => clients.end_idle(),
+            (Part::Near(_), None) => return,
         };
-        for tunnel in self.udp_flows.idle_for(serving.far.udp_idle) {
+        for tunnel in late {
             self.udp_flows.idle += 1;
-            self.end_udp(tunnel);
+            self.udp_flows.forget(tunnel);
+            self.side.reset(tunnel);
         }
     }
 }

@@ -298,7 +298,8 @@ impl Driver {
             Part::Near(asking) => asking.deadline(),
             Part::Far(serving) => serving.deadline(self.origin),
         };
-        let due = [side, own, self.look_at()];
+        let attend = self.udp_flows.attend_in().map(|pause| now + pause);
+        let due = [side, own, self.look_at(), attend];
         let beside = [self.tcp.deadline(), self.fall_back_at()];
         let due = due.into_iter().chain(beside).flatten().min();
         due.map(|due| due.since(now))

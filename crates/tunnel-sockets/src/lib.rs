@@ -2,7 +2,8 @@
 //! a satellite link.
 //!
 //! ```text
-//! near: [`Near::carry`] hands in a client's socket and its target → a tunnel; [`Near::ask`] asks for one before there is a socket
+//! near: [`Near::carry`] hands in a client's socket and its target → a tunnel; [`Near::ask`] asks for one before there is a socket;
+//!       [`Driver::carry_udp`] takes clients' datagrams from a [`ClientPort`] → a tunnel for each flow
 //! far:  a tunnel is asked for → [`Policy`] → a dial by the kernel's TCP → a tunnel; or a connected UDP socket, where UDP is asked for
 //! both: socket ↔ tunnel, half-closes and resets as they come
 //! ```
@@ -14,6 +15,7 @@
 
 mod awaited;
 mod carriers;
+mod client_udp;
 mod datagram_flow;
 mod dial;
 mod driver;
@@ -30,6 +32,7 @@ mod target_policy;
 mod tcp_port;
 mod udp_port;
 
+pub use client_udp::{ClientDatagram, ClientPort, ClientVerdict, UdpBounds, UdpEnds};
 pub use datagram_flow::UdpStatus;
 pub use driver::{Driver, DriverError};
 pub use driver_handle::{ConnectionStatus, Counters, FecCounters, FecStatus, Handle, Status};

@@ -213,6 +213,11 @@ impl Asking {
         (asking, near)
     }
 
+    /// The connection on which new tunnels of UDP are asked for.
+    pub(crate) fn udp_carrier(&self) -> Option<ConnectionId> {
+        self.carrier().filter(|carrier| !carrier.is_elsewhere())
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
     }
@@ -272,6 +277,7 @@ impl Drop for Asking {
 impl Driver {
     /// Near: connects where there is no connection, and takes what is handed in.
     pub(crate) fn ask_all(&mut self, now: Instant) {
+        self.attend_clients();
         let Part::Near(asking) = &mut self.part else {
             return;
         };
@@ -316,6 +322,7 @@ impl Driver {
             }
             asking.tell();
         }
+        self.attend_clients();
     }
 
     /// Near: it may be that the far end is not there any more. Tunnels are opened again when it is heard.
@@ -427,6 +434,9 @@ impl Driver {
         tunnel: TunnelId,
         result: Result<(), NoTunnel>,
     ) -> bool {
+        if let (Err(NoTunnel::Dial(_)), Some(clients)) = (result, &mut self.udp_flows.clients) {
+            clients.refused(tunnel);
+        }
         let Part::Near(asking) = &mut self.part else {
             return false;
         };

@@ -3,6 +3,7 @@
 
 mod carrier;
 mod readers;
+mod tunnels;
 
 use super::thread_set::{Role, ThreadSet};
 use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
@@ -26,7 +27,7 @@ use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::owner::OwnerError;
 use bentpipe_os::sweep;
 use bentpipe_process::{Process, limits, sched};
-use bentpipe_quic_carrier::QuicCarrier;
+use bentpipe_quic_carrier::{PortParts, QuicCarrier};
 use bentpipe_relay::{
     AdmissionMode, Counters, DescriptorReserve, FlowStats, HandshakeTable, LegPolicies,
     ListenError, Listener, Listeners, Settings, Shared, SynBacklogLimit, SynQueue, Worker,
@@ -223,6 +224,7 @@ impl Gateway {
             thins_acks: config.sat.ack_rate.is_some(),
             carrier: config.carried_leg().map(|_| CarrierPlace::free()),
             early: config.handshake == Handshake::Early,
+            udp_ports: tunnels::udp_ports(config),
         };
         let entrances: Vec<_> = rules
             .entrances()
@@ -411,8 +413,8 @@ fn open_listeners(
 fn descriptors(workers: usize, is_tunnelled: bool) -> Result<Descriptors, StartError> {
     let available = limits::raise_descriptors().map_err(system("raise the limit on open files"))?;
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
-    // Their UDP port, waker and epoll set, with some room.
-    let tunnels = if is_tunnelled { 5 } else { 0 };
+    // Their UDP port, waker and epoll set, and of clients' UDP the table, the queue and the raw sockets, with some room.
+    let tunnels = if is_tunnelled { 10 } else { 0 };
     Ok(Descriptors {
         available,
         // These are those of the carrier: its queues, tables, raw sockets, epoll set and waker; and the wakers, an epoll set each
@@ -490,7 +492,12 @@ fn spawn(
             tunnels: plan.clone(),
         });
     let mut thread_set = ThreadSet::default();
-    let started = spawn_tunnels(&mut thread_set, &shared, tunnels)
+    let parts = PortParts {
+        marks,
+        switch: interception.switch(),
+        shared: Arc::clone(&shared),
+    };
+    let started = tunnels::spawn(&mut thread_set, parts, tunnels)
         .and_then(|()| spawn_workers(&mut thread_set, &shared, plans));
     let started = started.and_then(|()| {
         let readers = Readers {
@@ -519,25 +526,6 @@ fn seed() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
     // Each `RandomState` has random keys of the system's.
     RandomState::new().hash_one(0) as u32
-}
-
-/// Starts the thread of the tunnels, where a leg has any.
-fn spawn_tunnels(
-    thread_set: &mut ThreadSet,
-    shared: &Arc<Shared>,
-    tunnels: Option<QuicCarrier>,
-) -> Result<(), StartError> {
-    let Some(tunnels) = tunnels else {
-        return Ok(());
-    };
-    thread_set.tunnels = Some(tunnels.handle());
-    let work = move || {
-        sched::leave_signals_to_others();
-        tunnels.run()
-    };
-    thread_set
-        .spawn("tunnels".to_owned(), Role::Aids, shared, work)
-        .map_err(system("start a thread"))
 }
 
 /// Starts the workers.

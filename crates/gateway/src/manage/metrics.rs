@@ -229,6 +229,7 @@ fn tunnel_families(tunnels: &bentpipe_tunnel_sockets::Status, page: &mut Page) -
         ("to_lan", counters.bytes_out),
     ];
     page.family(("tunnel_bytes", Kind::Counter, help), "direction", &bytes)?;
+    udp_families(&tunnels.udp, page)?;
     let fec = &counters.fec;
     let help = "Datagrams sent with forward error correction, by kind.";
     let sent = [("source", fec.sources), ("repair", fec.repairs)];
@@ -244,5 +245,34 @@ fn tunnel_families(tunnels: &bentpipe_tunnel_sockets::Status, page: &mut Page) -
         ("tunnel_failures", Kind::Counter, help),
         "reason",
         &failures,
+    )
+}
+
+/// The metrics of clients' UDP on tunnels.
+fn udp_families(udp: &bentpipe_tunnel_sockets::UdpStatus, page: &mut Page) -> fmt::Result {
+    page.gauge(
+        "tunnel_udp_flows",
+        "UDP flows on tunnels.",
+        udp.flows as f64,
+    )?;
+    let help = "UDP datagrams of clients, by what became of them, and answers to them.";
+    let datagrams = [
+        ("carried", udp.into),
+        ("answered", udp.out),
+        ("without_tunnel", udp.passed),
+    ];
+    page.family(
+        ("tunnel_udp_datagrams", Kind::Counter, help),
+        "what",
+        &datagrams,
+    )?;
+    let help = "UDP datagrams that were dropped, by reason.";
+    let dropped: Vec<_> = { udp.dropped.iter() }
+        .map(|(&why, &count)| (why, count))
+        .collect();
+    page.family(
+        ("tunnel_udp_dropped", Kind::Counter, help),
+        "reason",
+        &dropped,
     )
 }

@@ -56,11 +56,19 @@ pub enum QueueReader {
     Acks,
     /// Carries a leg by our own TCP.
     Carrier,
+    /// Carries clients' UDP by tunnels, beside their connections.
+    Tunnels,
 }
 
 impl QueueReader {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Chains, Self::Snoop, Self::Acks, Self::Carrier];
+    pub const ALL: [Self; 5] = [
+        Self::Chains,
+        Self::Snoop,
+        Self::Acks,
+        Self::Carrier,
+        Self::Tunnels,
+    ];
 
     /// The name of its thread.
     pub fn name(self) -> &'static str {
@@ -69,6 +77,7 @@ impl QueueReader {
             Self::Snoop => "snoop",
             Self::Acks => "acks",
             Self::Carrier => "carrier",
+            Self::Tunnels => "tunnels",
         }
     }
 
@@ -81,10 +90,11 @@ impl QueueReader {
             Self::Snoop => Some(7),
             Self::Acks => Some(8),
             Self::Carrier => Some(9),
+            Self::Tunnels => Some(10),
         }
     }
 
-    /// What a rule says that is for TCP packets while the thread holds its position.
+    /// What a rule says that is for TCP and UDP packets while the thread holds its position.
     pub(super) fn attends(self) -> String {
         self.position().map_or_else(String::new, Switch::matches)
     }
@@ -162,7 +172,7 @@ mod tests {
                 .filter_map(QueueReader::position),
         );
         numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         assert!(
             PassReason::ALL
                 .map(PassReason::counter)

@@ -1,0 +1,50 @@
+//! Starts the thread of the tunnels.
+
+use super::{StartError, system};
+use crate::gateway::thread_set::{Role, ThreadSet};
+use bentpipe_gateway_config::{CarriedUdp, Config};
+use bentpipe_interception::QueueReader;
+use bentpipe_process::sched;
+use bentpipe_quic_carrier::{PortParts, QuicCarrier};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// The UDP that tunnels are to carry.
+fn udp(config: &Config) -> Option<&CarriedUdp> {
+    let carrier = config.tunnelled_leg()?.quic.as_ref()?;
+    carrier.udp.as_ref()
+}
+
+/// The servers' ports of that.
+pub(super) fn udp_ports(config: &Config) -> Vec<RangeInclusive<u16>> {
+    udp(config).map_or_else(Vec::new, |udp| udp.ports.clone())
+}
+
+/// Starts the thread of the tunnels, where a leg has any. It reads clients' UDP too, where that is to be carried and can be.
+pub(super) fn spawn(
+    thread_set: &mut ThreadSet,
+    parts: PortParts,
+    tunnels: Option<QuicCarrier>,
+) -> Result<(), StartError> {
+    let Some(mut tunnels) = tunnels else {
+        return Ok(());
+    };
+    let shared = Arc::clone(&parts.shared);
+    if let Err(why) = tunnels.carry_udp(parts) {
+        let lack = format!("clients' UDP passes end to end, not by tunnels: {why}");
+        tracing::warn!("{lack}");
+        thread_set.lacks.push(lack);
+    }
+    thread_set.tunnels = Some(tunnels.handle());
+    let role = match tunnels.carries_udp() {
+        true => Role::Reads(QueueReader::Tunnels),
+        false => Role::Aids,
+    };
+    let work = move || {
+        sched::leave_signals_to_others();
+        tunnels.run()
+    };
+    thread_set
+        .spawn(QueueReader::Tunnels.name().to_owned(), role, &shared, work)
+        .map_err(system("start a thread"))
+}
