@@ -149,7 +149,10 @@ function chart(panel, one, limit, looks) {
   const width = panel.clientWidth - 34;
   // A slot for each label: half a one of margin at both ends, some 7 pixels a character.
   const labels = one.ticks.map((tick) => wrapped(tick, (width - 70) / one.ticks.length / 7));
-  const rows = Math.max(1, ...labels.map((lines) => lines.length));
+  // Where even single words are wider than their slots, labels stand upright.
+  const longest = Math.max(0, ...labels.flat().map((line) => 7 * line.length));
+  const upright = longest > (width - 70) / one.ticks.length;
+  const high = upright ? 7 * Math.max(...one.ticks.map((tick) => tick.length)) : 15 * Math.max(1, ...labels.map((lines) => lines.length));
   const dots = category || lines.every((line) => line.x.length <= 60);
   const series = lines.flatMap((line) => {
     const own = { name: line.label, edge: false };
@@ -158,7 +161,7 @@ function chart(panel, one, limit, looks) {
   const bands = series.flatMap((entry, i) => (entry.edge || !series[i + 1]?.edge ? [] : [{ series: [i + 3, i + 2], fill: `${colour(entry.name)}24` }]));
   const options = {
     width,
-    height: 275 + 15 * rows,
+    height: 275 + high,
     padding: [10, 18, 0, 0],
     cursor: { points: { size: 6 } },
     legend: { show: false },
@@ -167,7 +170,7 @@ function chart(panel, one, limit, looks) {
       y: { range: (_, min, max) => [min < 0 ? min * 1.04 : 0, max * 1.04 || 1] },
     },
     axes: [
-      { ...axis(), label: known(limit) ? `${one.x}, enlarged up to ${limit}` : one.x, size: 15 + 15 * rows, splits: category ? one.ticks.map((_, i) => i) : undefined, values: category ? (_, at) => at.map((i) => labels[i]?.join("\n") ?? "") : (_, at) => at.map((x) => (known(x) ? axisY(x) : "")) },
+      { ...axis(), label: known(limit) ? `${one.x}, enlarged up to ${limit}` : one.x, size: 15 + high, rotate: upright ? -90 : 0, splits: category ? one.ticks.map((_, i) => i) : undefined, values: category ? (_, at) => at.map((i) => (upright ? one.ticks[i] : labels[i]?.join("\n")) ?? "") : (_, at) => at.map((x) => (known(x) ? axisY(x) : "")) },
       { ...axis(), size: 52, values: (_, ticks) => ticks.map(axisY) },
     ],
     series: [{}, ...series.map((entry) => ({

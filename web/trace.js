@@ -394,7 +394,7 @@ function rebuild() {
 function counts(connection) {
   const [a, b] = connection.letters;
   const value = (one) => (one === null ? "—" : typeof one === "number" && !Number.isInteger(one) ? one.toFixed(3) : `${one}`);
-  const head = make("tr", {}, ["", `${a} → ${b}`, `${b} → ${a}`].map((name) => make("th", { scope: "col" }, name)));
+  const head = make("tr", {}, ["count", `${a} → ${b}`, `${b} → ${a}`].map((name) => make("th", { scope: "col" }, name)));
   const rows = connection.counts.map(([label, unit, from, back]) => make("tr", {}, make("th", { scope: "row" }, unit ? `${label}, ${unit}` : label), make("td", {}, value(from)), make("td", {}, value(back))));
   document.getElementById("counts").replaceChildren(make("thead", {}, head), make("tbody", {}, rows));
 }
