@@ -45,7 +45,7 @@ class Editor {
     this.controls = make("div", { class: "ticks" });
     this.peps = make("div", { class: "ticks" });
     this.alternatives = make("fieldset", { hidden: "" });
-    this.capture = make("input", { type: "checkbox" });
+    this.capture = make("input", { type: "checkbox", name: "capture" });
     this.count = make("span", { class: "note" });
     this.start = make("button", { type: "button", class: "main", id: "start" }, "Run");
     this.start.addEventListener("click", once(() => this.run()));

@@ -11,20 +11,27 @@ use crate::scenario_form::{self, LONGEST};
 use crate::server::Server;
 use crate::{assets, child_process, gateway_commands, scenario_library, studies};
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use hyper::body::Body as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The most that a request may bring: a scenario, and settings for many runs of it.
 const LARGEST: usize = 2 * LONGEST;
+/// The most that is read of a larger request, so that who sends it comes to read the answer, and how long that may take.
+const SURPLUS: u64 = 64 << 20;
+const SURPLUS_TIME: Duration = Duration::from_secs(10);
 /// How long an answer may take to begin, what is asked read in full.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -90,6 +97,11 @@ async fn gate(State(server): State<Shared>, request: Request, next: Next) -> Res
         });
     let response = match admitted {
         Err(refusal) => refusal.into_response(),
+        Ok(()) if is_too_large(headers) => {
+            // Where this breaks off the connection does, and nobody is told.
+            let _ = tokio::time::timeout(SURPLUS_TIME, read_away(request.into_body())).await;
+            too_large()
+        }
         Ok(()) => match tokio::time::timeout(PATIENCE, next.run(request)).await {
             Ok(response) => worded(response),
             Err(_) => {
@@ -104,10 +116,33 @@ async fn gate(State(server): State<Shared>, request: Request, next: Next) -> Res
 /// What the library refuses is said in our words.
 fn worded(response: Response) -> Response {
     if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        let said = format!("this is too much: at most {LARGEST} B");
-        return Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, said).into_response();
+        return too_large();
     }
     response
+}
+
+fn too_large() -> Response {
+    let said = format!("this is too much: at most {LARGEST} B");
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, said).into_response()
+}
+
+/// Whether a request says that it brings too much.
+fn is_too_large(headers: &HeaderMap) -> bool {
+    let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok());
+    let length = length.and_then(|length| length.parse::<u64>().ok());
+    length.is_some_and(|length| length > LARGEST as u64)
+}
+
+/// Reads what a request brings, and forgets it.
+async fn read_away(mut body: Body) {
+    let mut read = 0;
+    while read <= SURPLUS {
+        let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        let Some(Ok(frame)) = frame else {
+            return;
+        };
+        read += frame.data_ref().map_or(0, |data| data.len() as u64);
+    }
 }
 
 /// What a body says.
@@ -169,8 +204,9 @@ async fn alternatives(Path(id): Path<String>) -> Answer {
     json(&rows.ok_or_else(|| Refusal::missing("there is no such link"))?)
 }
 
-async fn check(body: Bytes) -> Answer {
+async fn check(State(server): State<Shared>, body: Bytes) -> Answer {
     let ask: scenario_form::Ask = read(&body)?;
+    let _turn = server.turn().await?;
     json(&beside(move || scenario_form::check(&ask.text, &ask.settings, ask.lab)).await?)
 }
 

@@ -5,6 +5,7 @@ use crate::api;
 use crate::authorization::Authorization;
 use crate::child_process::{self, Limits};
 use crate::connection_slots::{ConnectionSlots, TokenShown};
+use crate::response::Refusal;
 use crate::run_queue::{Jobs, RunQueue};
 use crate::run_store::RunStore;
 use crate::studies::Studies;
@@ -24,7 +25,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 /// Connections at a time.
 const CONNECTIONS: usize = 256;
@@ -42,12 +43,22 @@ pub(crate) struct Server {
     pub(crate) control: PathBuf,
     /// Whether the lab can run here.
     pub(crate) is_root: bool,
+    /// Scenarios that are read at a time, as many as there are processors: one of many flows wants megabytes.
+    pub(crate) readers: Semaphore,
     /// Browsers that watch.
     pub(crate) watchers: AtomicUsize,
     /// Which report of a study's finished points was made last, and when.
     pub(crate) so_far: Mutex<Option<(PathBuf, tokio::time::Instant)>>,
     /// What a gateway said last, and when: however many ask, it is asked once.
     pub(crate) gateway: Mutex<Option<(tokio::time::Instant, Result<String, String>)>>,
+}
+
+impl Server {
+    /// Waits for the turn of who would read a scenario.
+    pub(crate) async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        let turn = self.readers.acquire().await;
+        turn.map_err(|_| Refusal::broken("the server ends"))
+    }
 }
 
 /// Serves until SIGINT or SIGTERM, then ends all runs in order.
@@ -133,6 +144,7 @@ fn prepare(args: &Args, at: SocketAddr) -> anyhow::Result<Server> {
             .or_else(|| installed_advisor(&limits.program)),
         limits,
         control: args.control.clone(),
+        readers: Semaphore::new(processors),
         is_root: rustix::process::geteuid().is_root(),
         watchers: AtomicUsize::new(0),
         so_far: Mutex::default(),

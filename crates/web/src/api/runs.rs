@@ -62,6 +62,7 @@ pub(super) async fn ask(State(server): State<Shared>, body: Bytes) -> Answer {
         return Err(Refusal::new(StatusCode::CONFLICT, said));
     }
     server.queue.has_room(ask.variants.len())?;
+    let _turn = server.turn().await?;
     let shared = server.clone();
     let made = beside(move || prepare(&shared, &ask)).await?;
     match made? {
