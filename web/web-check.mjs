@@ -176,6 +176,21 @@ try {
   await told(other, "compared", null);
   await other.close();
 
+  // What is ticked stays where the text is edited; a gateway that it gets can be ticked.
+  await go(page, "run");
+  await page.locator("#scenario").selectOption("scenarios/geo.toml");
+  await page.waitForFunction(() => document.getElementById("text").value.includes('name = "geo"'));
+  await page.locator("#problems .right").waitFor();
+  assert.match(await page.locator("fieldset", { hasText: "PEPs" }).innerText(), /This scenario has none/);
+  await page.locator("input[name='control-reno']").check();
+  assert.equal(await checkedAfter(() => page.evaluate(() => {
+    const area = document.getElementById("text");
+    area.value = `${area.value.replace("[routers.hub]", "")}\n[gateways.hub]\nsat = "space"\nlan = "ground"\n[gateways.hub.split.sat]\ncongestion_control = "bentpipe_hybla"\n`;
+    area.dispatchEvent(new Event("input"));
+  })), 1);
+  await page.locator("input[name='pep-none']").check();
+  assert.match(await page.locator("#start").innerText(), /4/);
+
   // A run is watched while it goes on, and stopped.
   await go(page, "run");
   await page.locator("#scenario").selectOption("scenarios/geo.toml");

@@ -130,18 +130,24 @@ class Editor {
   fill(form) {
     this.current = form;
     this.form.fill(form);
-    const shape = JSON.stringify([form.flows, form.gateways, form.peps].map((all) => all.map(({ name }) => name)));
-    // What is ticked stays.
-    if (shape === this.shape) return;
-    this.shape = shape;
-    this.controls.replaceChildren(tick("control-", "as written", form.flows.map((flow) => flow.variant ?? flow.control).filter((it, i, all) => it && all.indexOf(it) === i).join(", "), true),
-      ...this.about.controls.map(({ name, about }) => tick(`control-${name}`, name, about)));
+    const written = form.flows.map((flow) => flow.variant ?? flow.control).filter((it, i, all) => it && all.indexOf(it) === i).join(", ");
     const switches = [...form.gateways.map((it) => ({ ...it, key: `gateways.${it.name}` })), ...form.peps.map((it) => ({ ...it, key: `peps.${it.name}` }))];
+    const shape = JSON.stringify([written, switches]);
+    if (shape === this.shape) return;
+    const before = new Map(this.shape ? this.ticks.map(({ name, checked }) => [name, checked]) : []);
+    this.shape = shape;
     this.switches = switches;
-    this.pepSet.hidden = !switches.length;
-    this.controlSet.hidden = this.rows.length > 0;
-    this.peps.replaceChildren(tick("pep-", "as written", "", true), tick("pep-none", "none", "end to end"),
-      ...(switches.length > 1 ? switches.map(({ name, about }) => tick(`pep-${name}`, `${name} alone`, about)) : []));
+    this.controlSet.hidden = this.pepSet.hidden = this.rows.length > 0;
+    this.controls.replaceChildren(tick("control-", "as written", written, true), ...this.about.controls.map(({ name, about }) => tick(`control-${name}`, name, about)));
+    this.peps.replaceChildren(...(switches.length
+      ? [tick("pep-", "as written", "", true), tick("pep-none", "none", "end to end"), ...(switches.length > 1 ? switches.map(({ name, about }) => tick(`pep-${name}`, `${name} alone`, about)) : [])]
+      : [make("p", { class: "note" }, "This scenario has none. Choose a link at the top (GEO, MEO, …), over which TCP is run in seven ways, or write a gateway or a PEP into the text.")]));
+    // What was ticked stays so, and what was not.
+    for (const input of this.ticks) input.checked = before.get(input.name) ?? input.checked;
+  }
+
+  get ticks() {
+    return [...this.controls.querySelectorAll("input"), ...this.peps.querySelectorAll("input")];
   }
 
   ticked(box, prefix) {
@@ -157,7 +163,7 @@ class Editor {
         const edited = this.text.value !== this.rows[0].text;
         return this.ticked(this.alternatives, "row-").map((i) => ({ label: [this.name, this.rows[i].label, ...words].join(", "), text: edited && i === "0" ? this.text.value : this.rows[i].text, settings }));
       }
-      const peps = this.pepSet.hidden ? [""] : this.ticked(this.peps, "pep-");
+      const peps = this.switches.length ? this.ticked(this.peps, "pep-") : [""];
       return this.ticked(this.controls, "control-").flatMap((control) => peps.map((pep) => {
         const ticks = control ? [["flows.*.congestion_control", JSON.stringify(control)]] : [];
         if (pep) ticks.push(...this.switches.map(({ key, name }) => [`${key}.enabled`, `${name === pep}`]));
