@@ -400,8 +400,10 @@ impl Sender {
         self.reach.limit(most);
     }
 
+    /// Frames without content count against the line's rate, not against that of TCP-friendly rate control, which is of data
+    /// packets: at its least, a packet in a minute, the answers to a peer that asks would leave none for DATA.
     fn small(&mut self, frame: Frame, now: Instant) -> Frame {
-        self.pacer.sent(Bytes(SMALL), self.rate(), now);
+        self.pacer.sent(Bytes(SMALL), self.config.rate, now);
         frame
     }
 }
