@@ -217,7 +217,7 @@ impl Scoreboard {
                 self.lost_out -= u32::from(sent.lost);
                 self.again_out -= u32::from(sent.again);
                 self.sacked_out += 1;
-                newly_acked.take(&sent);
+                newly_acked.take_sacked(&sent);
                 *held = SentRun {
                     sacked: true,
                     lost: false,

@@ -15,6 +15,11 @@ pub struct NewlyAcked {
     /// When the last of them was sent that no SACK block had named before, leaving out those that [`Self::certain_until`] makes
     /// doubtful.
     pub last_new: Option<Instant>,
+    /// When the first and the last were sent of those acknowledged cumulatively that no SACK block had named before, without
+    /// those that were sent again.
+    pub in_order_once: Option<(Instant, Instant)>,
+    /// The same of those that SACK blocks name now.
+    pub sacked_once: Option<(Instant, Instant)>,
     /// The most recently sent of all newly delivered segments, leaving out those that [`Self::certain_until`] makes
     /// doubtful.
     pub latest: Option<Transmission>,
@@ -40,6 +45,14 @@ pub struct Transmission {
     pub transmits: u16,
 }
 
+/// Takes the next segment into the first and last of those sent once.
+fn widen(ends: &mut Option<(Instant, Instant)>, sent: &SentRun) {
+    if sent.transmits == 1 {
+        let first = ends.map_or(sent.at, |(first, _)| first);
+        *ends = Some((first, sent.at));
+    }
+}
+
 impl NewlyAcked {
     /// Whether its transmission is certain.
     fn is_certain(&self, sent: &SentRun) -> bool {
@@ -51,6 +64,13 @@ impl NewlyAcked {
         if self.is_certain(sent) {
             self.last_new = Some(sent.at);
         }
+        widen(&mut self.in_order_once, sent);
+        self.take(sent);
+    }
+
+    /// Takes one that a SACK block names.
+    pub(crate) fn take_sacked(&mut self, sent: &SentRun) {
+        widen(&mut self.sacked_once, sent);
         self.take(sent);
     }
 

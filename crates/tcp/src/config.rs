@@ -53,7 +53,7 @@ pub struct Config {
     /// at least. Zero: a nanosecond.
     pub clock_granularity: Duration,
     /// The least that the term 4 RTTVAR adds to the RTO. Linux takes 200 ms (`TCP_RTO_MIN`), so that a steady round-trip
-    /// time leaves room for a queue.
+    /// time leaves room for a queue. Where it is not zero, RTTVAR and what is timed follow Linux, too (`rto.rs`).
     pub rto_variance: Duration,
     /// Greatest RTO, backed off.
     pub max_rto: Duration,

@@ -325,10 +325,8 @@ impl Sender {
             self.retries = 0;
             self.stalled = now;
         }
-        let rtt = newly_acked
-            .last
-            .filter(|(_, transmits)| *transmits == 1)
-            .map(|(at, _)| now.since(at));
+        let rtt = self.round_trip(&sample.newly_acked, echo, now);
+        let newly_acked = &mut sample.newly_acked;
         if let Some(sampler) = &mut self.sampler {
             sampler.acknowledge(newly_acked, (prior_in_flight, self.una), rtt, now);
         }

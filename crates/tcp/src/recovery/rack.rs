@@ -39,6 +39,9 @@ pub(super) struct Rack {
     highest: u64,
     /// A segment sent once was delivered after a higher one (RACK.reordering_seen).
     reordered: bool,
+    /// One was so by more than the duplicate threshold, and no timeout has put that in doubt since: what SACK blocks name lets
+    /// the window grow, too (Linux `tcp_may_raise_cwnd`).
+    far: bool,
     /// The reordering window, in quarters of the least round-trip time (RACK.reo_wnd_mult).
     quarters: u32,
     /// Recoveries until the window is small again (RACK.reo_wnd_persist).
@@ -54,6 +57,7 @@ impl Default for Rack {
             rtt: Duration::ZERO,
             highest: 0,
             reordered: false,
+            far: false,
             quarters: 1,
             persist: PERSIST,
             round: None,
@@ -120,7 +124,10 @@ impl Detect for Rack {
         }
         // Step 3. Of the segments that this acknowledgement names, none comes before a lower one.
         let lowest = sample.newly_acked.lowest_once;
-        self.reordered |= lowest.is_some_and(|lowest| lowest < self.highest);
+        if let Some(lowest) = lowest.filter(|lowest| *lowest < self.highest) {
+            self.reordered = true;
+            self.far |= tx.segments(self.highest - lowest) > tx.dupthresh();
+        }
         self.highest = self.highest.max(sample.newly_acked.highest);
         // Step 4, D-SACK.
         self.on_duplicate(tx, sample.duplicate);
@@ -130,8 +137,13 @@ impl Detect for Rack {
         self.on_duplicate(tx, duplicate);
     }
 
-    fn reordered(&mut self) {
+    fn reordered(&mut self, far: bool) {
         self.reordered = true;
+        self.far |= far;
+    }
+
+    fn grows_by_sack(&self) -> bool {
+        self.far
     }
 
     fn recovered(&mut self) {
@@ -147,6 +159,8 @@ impl Detect for Rack {
 
     /// RFC 8985, section 6.3: what was sent within the last round trip may yet be on its way.
     fn timed_out(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> bool {
+        let waited = matches!(tx.phase(), Phase::Open | Phase::Disorder | Phase::Cwr);
+        self.far &= !(waited && tx.board().sacked_out() >= tx.dupthresh());
         if !tx.has_timed_out() {
             // All was too long for the path.
             tx.board_mut().lose_all();

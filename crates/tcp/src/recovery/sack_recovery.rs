@@ -62,8 +62,13 @@ pub(super) trait Detect: Debug + Send {
     /// A recovery, or the one after a timeout, is over.
     fn recovered(&mut self) {}
 
-    /// A segment that was taken for lost was only late.
-    fn reordered(&mut self) {}
+    /// Whether what SACK blocks name lets the window grow where nothing is acknowledged in order.
+    fn grows_by_sack(&self) -> bool {
+        false
+    }
+
+    /// A segment that was taken for lost was only late, and `far` behind others: by more than the duplicate threshold.
+    fn reordered(&mut self, _far: bool) {}
 
     /// Segments that the peer holds besides those that SACK blocks name.
     fn held(&self) -> u32 {
@@ -223,7 +228,7 @@ impl<D: Detect> SackRecovery<D> {
                 } else {
                     Phase::Disorder
                 });
-                if advanced || tx.samples_deliveries() {
+                if advanced || tx.samples_deliveries() || self.detect.grows_by_sack() {
                     Self::grow(tx, &sample);
                 }
                 if tx.phase() == Phase::Cwr {
@@ -245,7 +250,7 @@ impl<D: Detect> SackRecovery<D> {
                 self.begin(tx, &sample, advanced);
             }
             Phase::Loss => {
-                if advanced || tx.samples_deliveries() {
+                if advanced || tx.samples_deliveries() || self.detect.grows_by_sack() {
                     Self::grow(tx, &sample);
                 }
                 if self.is_over(tx) {
@@ -329,7 +334,9 @@ impl<D: Detect> SackRecovery<D> {
             return false;
         }
         if tx.una() < self.recover && tx.phase() == Phase::Recovery {
-            self.detect.reordered();
+            let beyond = { sample.highest }.map_or(0, |to| to.saturating_sub(tx.una()));
+            self.detect
+                .reordered(sample.newly_acked.acked + tx.segments(beyond) > tx.dupthresh());
             if tx.board().again_out() > 0 {
                 return true;
             }

@@ -153,12 +153,13 @@ pub(super) struct RackTlp {
 }
 
 impl RackTlp {
-    fn schedule(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+    /// Schedules the probe, no later than at `latest`.
+    fn schedule(&mut self, tx: &mut RecoveryContext<'_>, latest: Instant, now: Instant) {
         let open = matches!(tx.phase(), Phase::Open | Phase::Cwr);
         let quiet = open && tx.board().sacked_out() == 0;
         let at = (quiet && tx.una() < tx.max()).then(|| {
             let timeout = Probe::timeout(tx, tx.board().pipe() == 1);
-            (now + timeout.max(LEAST)).min(tx.expiry())
+            (now + timeout.max(LEAST)).min(latest)
         });
         self.probe.schedule(tx, at);
     }
@@ -181,15 +182,19 @@ impl Detect for RackTlp {
     }
 
     fn settled(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
-        self.schedule(tx, now);
+        self.schedule(tx, tx.expiry(), now);
     }
 
     fn began(&mut self) {
         self.probe = Probe::default();
     }
 
-    fn reordered(&mut self) {
-        self.rack.reordered();
+    fn reordered(&mut self, far: bool) {
+        self.rack.reordered(far);
+    }
+
+    fn grows_by_sack(&self) -> bool {
+        self.rack.grows_by_sack()
     }
 
     fn recovered(&mut self) {
@@ -219,7 +224,12 @@ impl Detect for RackTlp {
 
     fn sent(&mut self, tx: &mut RecoveryContext<'_>, again: bool) {
         if !self.probe.sent(tx) && !again {
-            self.schedule(tx, tx.last_sent());
+            let now = tx.last_sent();
+            // After an acknowledgement the retransmission timer runs for a whole RTO; once more is sent, Linux counts it from when
+            // the first missing segment was sent (`tcp_rto_delta_us`).
+            let latest = tx.board().get(tx.una()).map(|first| first.at + tx.rto());
+            let latest = latest.filter(|latest| *latest > now);
+            self.schedule(tx, latest.unwrap_or(Instant::MAX), now);
         }
     }
 }

@@ -194,6 +194,11 @@ impl RecoveryContext<'_> {
         self.0.timer
     }
 
+    /// The retransmission timeout.
+    pub(crate) fn rto(&self) -> Duration {
+        self.0.rto.timeout()
+    }
+
     /// When [`on_timer`](crate::recovery::Recovery::on_timer) is called; `Instant::MAX`: not at all.
     pub(crate) fn recovery_timer(&self) -> Instant {
         self.0.reorder
@@ -343,7 +348,8 @@ impl RecoveryContext<'_> {
 
     /// A sample of the round-trip time that leaves the backoff as it is.
     pub(crate) fn observe_rtt(&mut self, sent: Instant, now: Instant) {
-        self.0.rto.observe(sent, now);
+        let flight = self.0.una..self.0.next;
+        self.0.rto.observe(sent, now, flight);
     }
 
     /// A sample for the least round-trip time.

@@ -28,6 +28,7 @@ impl Sender {
         echo: Option<Duration>,
         now: Instant,
     ) {
+        let flight = self.una..self.next;
         if let Some((end, sent)) = self.timed
             && ack >= end
         {
@@ -36,45 +37,70 @@ impl Sender {
                 self.handshake = Some(now.since(sent));
             }
             if self.config.ns2.is_timed(end) {
-                self.rto.sample(sent, now);
+                self.rto.sample(sent, now, flight);
             }
         } else if !self.config.ns2.one_timed_segment
             && let Some((last, _)) = newly_acked.last
         {
-            if !newly_acked.again {
-                self.rto.sample(last, now);
-            } else if let Some(echo) = echo {
-                let sent = now.as_nanos().saturating_sub(echo.as_nanos() as u64);
-                self.rto.sample(Instant::from_nanos(sent), now);
+            // Linux times the first of those that no SACK block had named.
+            let timed = match newly_acked.in_order_once {
+                _ if newly_acked.again => None,
+                Some((first, _)) if self.rto.is_linux() => Some(first),
+                _ if self.rto.is_linux() => None,
+                _ => Some(last),
+            };
+            let echoed = echo.map(|echo| {
+                Instant::from_nanos(now.as_nanos().saturating_sub(echo.as_nanos() as u64))
+            });
+            if let Some(sent) = timed.or(echoed) {
+                self.rto.sample(sent, now, flight);
             }
         }
+    }
+
+    /// The round trip that congestion control is told: of the last segment acknowledged. Linux takes the last that no SACK block had
+    /// named, or the age of the timestamp that is echoed where one was sent again (`ca_rtt_us`).
+    pub(super) fn round_trip(
+        &self,
+        newly_acked: &NewlyAcked,
+        echo: Option<Duration>,
+        now: Instant,
+    ) -> Option<Duration> {
+        if self.rto.is_linux() {
+            let last = newly_acked.in_order_once.filter(|_| !newly_acked.again);
+            let echo = echo.filter(|_| newly_acked.acked > 0);
+            return last.map(|(_, last)| now.since(last)).or(echo);
+        }
+        let last = newly_acked.last.filter(|(_, transmits)| *transmits == 1);
+        last.map(|(at, _)| now.since(at))
     }
 
     /// A handshake that somebody else did took `rtt`, until `now`.
     pub(crate) fn sample_handshake(&mut self, rtt: Duration, now: Instant) {
         let sent = now.as_nanos().saturating_sub(rtt.as_nanos() as u64);
         self.handshake = Some(rtt);
-        self.rto.sample(Instant::from_nanos(sent), now);
+        self.rto
+            .sample(Instant::from_nanos(sent), now, self.una..self.next);
     }
 
     /// A segment sent once that the peer holds by SACK is a sample as good as one acknowledged, where
     /// the acknowledgement gave none. While such segments are older than what the first missing one
     /// was last sent in, its retransmission timer starts anew (Linux `tcp_clean_rtx_queue`).
     pub(crate) fn clock_by_sack(&mut self, sample: &mut AckSample) {
-        let Some(sent) = sample.newly_acked.latest else {
+        let newly_acked = &sample.newly_acked;
+        let Some((first, last)) = newly_acked.sacked_once.filter(|_| newly_acked.news) else {
             return;
         };
-        if !sample.newly_acked.news || sample.rtt.is_some() || sent.transmits > 1 {
+        let now = sample.now;
+        let acknowledged = newly_acked.acked > 0;
+        if !acknowledged || self.rto.is_linux() {
+            sample.rtt = Some(now.since(last));
+        }
+        if acknowledged {
             return;
         }
-        let now = sample.now;
-        sample.rtt = Some(now.since(sent.at));
-        self.rto.observe(sent.at, now);
-        if self
-            .board
-            .get(self.una)
-            .is_some_and(|head| sent.at < head.at)
-        {
+        self.rto.observe(first, now, self.una..self.next);
+        if self.board.get(self.una).is_some_and(|head| first < head.at) {
             self.settle(now);
         }
     }
