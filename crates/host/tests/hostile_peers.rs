@@ -213,6 +213,28 @@ fn an_end_within_what_is_held_is_no_end() {
 }
 
 #[test]
+fn what_comes_again_with_other_bytes_changes_nothing() {
+    let mut net = server(Config::default());
+    let listener = net.listen(80, 8);
+    let peer = Peer::open(&mut net, 1, 1_460, None);
+    let id = accepted(&mut net, listener);
+    // Beyond a gap, over both its ends, over all of it; then in front of what was not read yet.
+    for (ahead, bytes) in [
+        (10, &b"first"[..]),
+        (8, b"other-"),
+        (13, b"ot-others"),
+        (0, b"begin-to-end-of-all-twice"),
+        (0, b"BEGIN-TO-END-OF-ALL-TWICE"),
+    ] {
+        peer.says(&mut net, ahead, bytes);
+    }
+    let mut got = [0; 25];
+    let connection = net.hosts[1].connection_mut(id).expect("it stands");
+    assert_eq!(connection.read(&mut got), 25);
+    assert_eq!(&got, b"begin-tootfirst-othersice");
+}
+
+#[test]
 fn a_false_acknowledgement_moves_no_clock() {
     let mut net = server(Config::default());
     let listener = net.listen(80, 8);

@@ -215,6 +215,39 @@ fn from_itself_to_itself_nothing_comes() {
     assert_eq!((net.hosts[1].connections(), net.sent[1].len()), ((0, 0), 0));
 }
 
+/// Somebody who sees the connection writes into it, both ways, so that each end has what the other never sent, takes the
+/// other's acknowledgements for old, and would answer them for ever (an "ACK storm").
+#[test]
+fn two_ends_that_were_set_apart_soon_stop_answering_each_other() {
+    let mut net = Net::new();
+    let (client, server) = net.pair(80);
+    let ends = [(0, client), (1, server)];
+    for (side, id) in ends {
+        let connection = net.hosts[side].connection_mut(id);
+        connection.expect("it stands").write(&[1; 100]);
+    }
+    net.run(Duration::from_secs(1));
+    let before: usize = net.sent.iter().map(Vec::len).sum();
+    let forged = [0, 1].map(|side| {
+        let last = net.sent[side].last().expect("an acknowledgement");
+        let payload = Payload::from(&[2; 700][..]);
+        Packet {
+            payload,
+            ..last.clone()
+        }
+    });
+    for (side, packet) in forged.into_iter().enumerate() {
+        net.inject(1 - side, packet);
+    }
+    net.run(Duration::from_secs(600));
+    let sent = net.sent.iter().map(Vec::len).sum::<usize>() - before;
+    assert!((2..10).contains(&sent), "{sent}");
+    for (side, id) in ends {
+        let connection = net.hosts[side].connection(id).expect("it stands");
+        assert!(connection.counters().acks_skipped > 0);
+    }
+}
+
 #[test]
 fn the_same_four_numbers_are_used_again_at_once() {
     let mut net = Net::new();

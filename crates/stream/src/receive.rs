@@ -302,6 +302,31 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// A segment that comes again with other bytes changes nothing that arrived before, whether that was read or not: who
+        /// looks at the stream on its way and who reads it see the same.
+        #[test]
+        fn of_bytes_that_differ_the_first_count(
+            steps in prop::collection::vec((0u64..6_000, 1usize..1_500), 1..80),
+        ) {
+            let mut buffer = ReceiveBuffer::default();
+            let mut first = vec![None; 7_500];
+            for (fill, (at, len)) in (1u8..).zip(steps) {
+                prop_assert!(buffer.put(at, &Payload::from(vec![fill; len]), 0, len));
+                for byte in &mut first[at as usize..at as usize + len] {
+                    byte.get_or_insert(fill);
+                }
+            }
+            // What is missing still comes with the last segment, and nothing else of it.
+            let last = first.len();
+            prop_assert!(buffer.put(0, &Payload::from(vec![0; last]), 0, last));
+            let mut got = vec![1; last];
+            buffer.read(&mut got);
+            let expected: Vec<u8> = first.into_iter().map(Option::unwrap_or_default).collect();
+            prop_assert_eq!(got, expected);
+        }
+    }
+
     /// Ten thousand bytes, each in a segment of its own from which the others were cut off: copied together, they cost
     /// little more than they are. With gaps between them they stay what they are, and the work is bounded.
     #[test]

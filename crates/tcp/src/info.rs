@@ -57,6 +57,9 @@ pub struct Counters {
     pub paws: u64,
     /// Challenge acknowledgements sent (RFC 5961).
     pub challenges: u64,
+    /// Segments without data from outside the window that were not answered, for one was a moment before (Linux
+    /// `TCPACKSkippedSeq`).
+    pub acks_skipped: u64,
     /// Probes of a zero window sent.
     pub window_probes: u64,
     /// Keep-alive probes sent.

@@ -253,6 +253,7 @@ impl Connection {
                 .answered_old
                 .is_some_and(|at| now.since(at) < OLD_INTERVAL)
             {
+                self.tx.counters.acks_skipped += 1;
                 return;
             }
             self.answered_old = Some(now);
