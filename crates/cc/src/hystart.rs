@@ -203,3 +203,17 @@ impl HyStart {
         self.least > min.saturating_add(excess)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hystart_plus_plus_looks_for_the_end_of_the_first_slow_start_alone() {
+        let first = Start::new(SlowStart::HyStartPlusPlus);
+        assert!(matches!(first.search, Search::PlusPlus(_)));
+        assert!(matches!(first.after_timeout().search, Search::None));
+        let linux = Start::new(SlowStart::HyStart);
+        assert!(matches!(linux.after_timeout().search, Search::HyStart(_)));
+    }
+}

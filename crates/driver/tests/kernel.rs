@@ -268,6 +268,64 @@ fn so_it_does_where_packets_are_lost_doubled_and_late() {
     }
 }
 
+/// The kernel tells by D-SACK which probes came, on a path that swallows what is longer than 1,450 bytes without a word.
+#[test]
+fn what_passes_a_silent_narrow_path_is_found_by_probes() {
+    need!(Root, Tun, Nft);
+    let [v4, _, v6, _] = ends();
+    for ends in [v4, v6] {
+        alone(move || {
+            let mut driver = driver(ends, 0.0);
+            let narrow = "table inet narrow {\nchain in {\ntype filter hook prerouting priority raw;\nmeta length > 1450 drop\n}\n}\n";
+            bentpipe_os::nft::apply(narrow).unwrap();
+            let listener = TcpListener::bind(SocketAddr::new(ends.kernel, PORT)).unwrap();
+            let reads = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (mut room, mut read) = (vec![0; 1 << 16], 0);
+                loop {
+                    let got = stream.read(&mut room).unwrap();
+                    for (at, byte) in (read..).zip(&room[..got]) {
+                        assert_eq!(*byte, Payload::pattern(at), "byte {at}");
+                    }
+                    read += got as u64;
+                    if got == 0 {
+                        return read;
+                    }
+                }
+            });
+            let now = driver.now();
+            let to = SocketAddr::new(ends.kernel, PORT);
+            let from = SocketAddr::new(ends.ours, 0);
+            let connects = driver.machine_mut().host.connect(from, to, &config(), now);
+            let (id, mut written) = (connects.unwrap(), 0);
+            let header = if ends.ours.is_ipv4() { 20 } else { 40 };
+            let found = 1_450 - 16 - header - 20 - 12;
+            while driver.machine().host.connection(id).unwrap().segment_size() < found
+                || driver.machine().host.counters().black_holes == 0
+            {
+                assert!(driver.now().since(now) < Duration::from_secs(60));
+                let connection = driver.machine_mut().host.connection_mut(id).unwrap();
+                if connection.gauges().unsent < 1 << 16 {
+                    let bytes: Vec<u8> =
+                        (written..written + 65_536).map(Payload::pattern).collect();
+                    written += connection.write(&bytes) as u64;
+                }
+                driver.turn(Some(Duration::from_millis(10))).unwrap();
+                while driver.machine_mut().event().is_some() {}
+            }
+            let counters = *driver.machine().host.counters();
+            assert_eq!(counters.black_holes, 1);
+            assert!((6..30).contains(&counters.path_probes), "{counters:?}");
+            let now = driver.now();
+            driver.machine_mut().host.release(id, now);
+            while !reads.is_finished() {
+                driver.turn(Some(Duration::from_millis(10))).unwrap();
+            }
+            assert_eq!(reads.join().unwrap(), written);
+        });
+    }
+}
+
 #[test]
 fn the_kernel_hears_that_nobody_listens() {
     need!(Root, Tun);

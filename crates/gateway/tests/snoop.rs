@@ -241,6 +241,63 @@ fn beyond_the_limit_connections_pass_unsnooped() {
     assert_eq!(gateway.meter.read().connected, 0);
 }
 
+/// A segment that is damaged stops at the agent as others of its connection do, and goes on unread; what is encrypted below TCP, in
+/// fragments here, is none of its business.
+#[test]
+fn what_the_agent_cannot_read_passes() {
+    need!(Root, Nft, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split_with(SNOOP);
+    let listener = stage.listen(Ip::V4);
+    let mut pair = (stage.connect(listener.address()), listener.accept());
+    exchange(&mut pair);
+    let (IpAddr::V4(client), IpAddr::V4(server)) = (Ip::V4.client(), Ip::V4.server()) else {
+        unreachable!("of IPv4");
+    };
+    let damaged = || {
+        let tcp = bentpipe_wire::Tcp {
+            source: pair.1.local_addr().unwrap().port(),
+            destination: pair.0.local_addr().unwrap().port(),
+            flags: bentpipe_wire::Flags::ACK,
+            ..Default::default()
+        };
+        let packet = bentpipe_wire::Packet {
+            ip: bentpipe_wire::Ip::V4(bentpipe_wire::Ipv4::new(server, client)),
+            transport: bentpipe_wire::Transport::Tcp(tcp),
+            payload: bentpipe_wire::Payload::from(&b"damaged"[..]),
+        };
+        let mut bytes = packet.to_vec().unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        bytes
+    };
+    let raw = |netns: &Netns, protocol: i32| {
+        let open = || {
+            let protocol = Some(socket2::Protocol::from(protocol));
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, protocol).unwrap()
+        };
+        netns.run(open).unwrap()
+    };
+    // 255: with the IP header, 6: TCP, 50: ESP.
+    for (sender, receiver, bytes) in [(255, 6, damaged()), (50, 50, pattern(3_000))] {
+        let receiver = raw(&stage.client, receiver);
+        receiver
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let to = SocketAddr::new(Ip::V4.client(), 0);
+        raw(&stage.server, sender)
+            .send_to(&bytes, &to.into())
+            .unwrap();
+        let mut got = [0; 4_096];
+        let content = &bytes[bytes.len().saturating_sub(7)..];
+        while let len = (&receiver).read(&mut got).unwrap()
+            && !got[..len].ends_with(content)
+        {}
+    }
+    eventually("it is counted", || gateway.meter.read().snoop_unread == 1);
+    // The connection goes on.
+    exchange(&mut pair);
+}
+
 /// Rules of routing that look at where a packet comes from do not see it for a copy, which is this machine's own.
 #[test]
 fn copies_leave_as_the_connection_does() {

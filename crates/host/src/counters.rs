@@ -53,4 +53,6 @@ pub struct Counters {
     pub orphans_reset: u64,
     /// Paths that were found to swallow full-sized packets.
     pub black_holes: u64,
+    /// Probes for larger packets than a path was taken for.
+    pub path_probes: u64,
 }

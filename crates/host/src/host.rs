@@ -334,68 +334,6 @@ impl Host {
         }
     }
 
-    /// Detects a path that drops large packets in silence: several timeouts in a row of segments larger than every path
-    /// must take (RFC 8899, section 4.3).
-    fn watch_path(&mut self, id: ConnectionId, now: Instant) {
-        let Some(entry) = self.table.get_mut(id) else {
-            return;
-        };
-        if entry.paths_known != self.paths.changes() && is_synchronised(entry.connection.state()) {
-            self.fit_path(id, now);
-        }
-        let Some(entry) = self.table.get_mut(id) else {
-            return;
-        };
-        let counters = entry.connection.counters();
-        if counters.bytes_acked > entry.acknowledged {
-            entry.linger = None;
-        }
-        if counters.bytes_acked > entry.acknowledged || entry.timeouts > counters.timeouts {
-            (entry.acknowledged, entry.timeouts) = (counters.bytes_acked, counters.timeouts);
-        }
-        let (after, since) = (
-            self.config.black_hole_after,
-            counters.timeouts - entry.timeouts,
-        );
-        if after == 0 || since < u64::from(after) || !is_synchronised(entry.connection.state()) {
-            return;
-        }
-        entry.timeouts = counters.timeouts;
-        let (remote, header) = (entry.tuple.remote.ip(), entry.tuple.ip_header());
-        let flight = entry.connection.gauges().flight;
-        let least = bentpipe_wire::least_path_mtu(remote);
-        if flight <= u64::from(largest_segment(least, header)) {
-            return;
-        }
-        if self
-            .paths
-            .black_hole(remote, self.config.mtu, now)
-            .is_some()
-        {
-            self.counters.black_holes += 1;
-        }
-        self.fit_path(id, now);
-    }
-
-    /// The connection sends no larger packets from now on than its path is known to take. Others on that path do so when
-    /// they are next looked at.
-    pub(crate) fn fit_path(&mut self, id: ConnectionId, now: Instant) {
-        let (mtu, known) = (self.config.mtu, self.paths.changes());
-        let Some(entry) = self.table.get_mut(id) else {
-            return;
-        };
-        entry.paths_known = known;
-        let path = self.paths.get(entry.tuple.remote.ip(), mtu, now);
-        let size = largest_segment(path, entry.tuple.ip_header());
-        let before = entry.connection.segment_size();
-        if path < mtu && is_synchronised(entry.connection.state()) {
-            entry.connection.lower_segment_size(size, now);
-            if entry.connection.segment_size() < before {
-                self.wake(id);
-            }
-        }
-    }
-
     fn arm(&mut self, id: ConnectionId, now: Instant) {
         let Some(entry) = self.table.get_mut(id) else {
             return;
@@ -513,7 +451,7 @@ pub(crate) fn largest_segment(mtu: u16, ip_header: u16) -> u16 {
 }
 
 /// Whether the handshake is complete.
-const fn is_synchronised(state: State) -> bool {
+pub(crate) const fn is_synchronised(state: State) -> bool {
     !matches!(
         state,
         State::Closed | State::Listen | State::SynSent | State::SynReceived

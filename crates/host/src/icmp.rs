@@ -28,7 +28,7 @@ impl Host {
         self.counters.icmp += 1;
         match error.kind {
             IcmpKind::TooBig(next_hop_mtu) => {
-                let (remote, mtu) = (tuple.remote.ip(), self.config.mtu);
+                let (remote, mtu) = (tuple.remote.ip(), self.largest_packet(id));
                 let length = error.length.0;
                 self.paths.too_big(remote, next_hop_mtu.0, length, mtu, now);
                 // The connection may not have heard yet what was already known of its path.

@@ -85,8 +85,11 @@ impl Host {
             let (flags, ends) = (segment.flags.bits(), Flags::FIN | Flags::PSH);
             segment.flags = Flags::from_bits(flags & !ends.bits());
         }
+        self.paths
+            .heard(entry.tuple.remote.ip(), id, &mut segment, now);
         entry.connection.receive_marked(&segment, ecn, now);
         self.take_events(id, now);
+        self.probe_path(id, now);
         self.weigh(id);
         self.wake(id);
     }

@@ -24,6 +24,7 @@ mod input;
 mod isn;
 mod listener;
 mod memory;
+mod mtu_discovery;
 mod path_mtu;
 mod ports;
 mod rate_limit;

@@ -148,6 +148,44 @@ fn a_black_hole_is_found_and_remembered() {
     assert!(longest <= Some(Bytes(1_300)), "{longest:?}");
 }
 
+/// What passes lies between what was lost and what is fallen back to: probes find it, and those that are lost cost nothing.
+#[test]
+fn what_passes_a_black_hole_is_found_by_probes() {
+    for (path, longest) in [
+        (1_300, 1_284..=1_300),
+        (1_480, 1_464..=1_480),
+        (1_150, 1_130..=1_150),
+    ] {
+        let mut net = Net::new();
+        net.fate = Box::new(move |packet, _| {
+            let passes = packet.length() <= Bytes(path);
+            passes
+                .then_some(Duration::from_millis(100))
+                .into_iter()
+                .collect()
+        });
+        let (client, server) = connected(&mut net, 80);
+        let mut stream = Stream::new((0, client), (1, server), 30_000_000);
+        net.run_until(Duration::from_secs(60), |net| {
+            stream.pump(net);
+            stream.read == stream.length
+        });
+        let counters = net.hosts[0].counters();
+        assert!((5..30).contains(&counters.path_probes), "{counters:?}");
+        assert_eq!(counters.black_holes, if path < 1_200 { 2 } else { 1 });
+        let after = net.sent[0].len() - 1_000;
+        let segments = net.sent[0][after..].iter().map(|packet| packet.length().0);
+        let most = segments.max().unwrap_or_default();
+        assert!(longest.contains(&most), "{path}: {most}");
+        let connection = net.hosts[0].connection(client).expect("it stands");
+        let counters = connection.counters();
+        assert!(
+            counters.recoveries == 0 && counters.timeouts <= 4,
+            "{counters:?}"
+        );
+    }
+}
+
 #[test]
 fn over_ipv6_too() {
     let mut net = Net::new();

@@ -266,10 +266,10 @@ impl Connection {
             self.recovery = (fallback.new)();
         }
         self.rx.set_patience(self.tx.rto.timeout());
-        let options = if self.agreed.timestamps { 12 } else { 0 };
-        let mss = u32::from(mss.min(self.config.mss).max(1));
+        self.peer_mss = mss;
         // A segment too small for the option carries one byte all the same.
-        self.tx.establish(mss.saturating_sub(options), now);
+        let payload = self.payload_in(self.longest_segment());
+        self.tx.establish(payload, now);
         self.heard = now;
         if let Some(idle) = self.config.keep_alive {
             self.keep = now + idle;

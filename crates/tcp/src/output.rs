@@ -235,7 +235,7 @@ impl Connection {
 
     /// The flags of all segments but SYNs and resets.
     #[inline]
-    fn ack_flags(&self) -> Flags {
+    pub(crate) fn ack_flags(&self) -> Flags {
         if self.agreed.echoes {
             Flags::ACK | Flags::ECE
         } else {
@@ -245,7 +245,7 @@ impl Connection {
 
     /// A segment with `payload` at `offset`.
     #[inline]
-    fn segment(
+    pub(crate) fn segment(
         &self,
         offset: u64,
         flags: Flags,
@@ -275,7 +275,7 @@ impl Connection {
 
     /// An acknowledgement goes out; returns the window field of its segment.
     #[inline]
-    fn acknowledge(&mut self) -> u16 {
+    pub(crate) fn acknowledge(&mut self) -> u16 {
         let window = self.rx.acknowledge() >> self.rx.scale;
         window.min(65_535) as u16
     }

@@ -24,6 +24,7 @@ mod ipv6_extensions;
 mod packet;
 mod payload;
 pub mod pcapng;
+mod plpmtu;
 pub mod saratoga;
 pub mod scone;
 pub mod scps;
@@ -39,6 +40,7 @@ pub use ip::{Ip, Ipv4, Ipv6, protocol};
 pub use ipv6_extensions::Extensions;
 pub use packet::{Checksums, Packet, Transport};
 pub use payload::Payload;
+pub use plpmtu::{PlpmtuBounds, PlpmtuSearch};
 pub use segment::Segment;
 pub use tcp::{
     FastOpenCookie, FastOpenOption, Flags, RawOptions, SackBlock, SackBlocks, Tcp, TcpOptions,

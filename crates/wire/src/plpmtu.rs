@@ -65,6 +65,11 @@ impl PlpmtuSearch {
         }
     }
 
+    /// Between what lengths it searches.
+    pub const fn bounds(&self) -> PlpmtuBounds {
+        self.bounds
+    }
+
     /// The length in use.
     pub const fn length(&self) -> u32 {
         self.confirmed
@@ -86,7 +91,8 @@ impl PlpmtuSearch {
     /// A router says that nothing longer than `length` passes it.
     pub fn told(&mut self, length: u32, now: Instant) {
         self.confirmed = self.confirmed.min(length);
-        self.fails(length + 1, now);
+        let longer = length.saturating_add(1);
+        self.fails(self.failed.map_or(longer, |failed| failed.min(longer)), now);
     }
 
     /// The length of a probe that is due, if none is under way.

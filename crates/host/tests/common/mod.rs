@@ -171,6 +171,7 @@ pub(crate) fn tcp() -> Arc<tcp::Config> {
     Arc::new(tcp::Config {
         receive_buffer: Bytes(256 << 10),
         send_buffer: Bytes(256 << 10),
+        dsack: true,
         ..tcp::Config::rfc()
     })
 }
