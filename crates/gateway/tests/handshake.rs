@@ -8,11 +8,13 @@ use bentpipe_gateway::Handshake;
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::netns::Netns;
+use bentpipe_os::nft::{HoldTable, Holding, Hook, TableFamily};
 use bentpipe_os::{need, nft};
-use bentpipe_sockets::nfqueue::Queues;
+use bentpipe_sockets::nfqueue::{Queues, Verdict};
 use socket2::SockRef;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use support::{
@@ -296,6 +298,63 @@ fn a_lost_answer_is_given_again() {
     }
     let counters = gateway.meter.read();
     assert_eq!((counters.held, counters.connected), (2, 2), "{counters:?}");
+}
+
+/// A hundred connections of a host that is new begin at one moment: those for which there is no room yet wait until the first are
+/// confirmed, and all are split. The server's answers take a while, so that none is confirmed before the last has begun.
+#[test]
+fn a_hundred_connections_of_a_new_host_are_split() {
+    need!(Root, Tproxy);
+    const CROWD: u64 = 100;
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let gateway = stage.split_after(handshake);
+        let listener = stage.listen(Ip::V4);
+        firewall(&stage.server, &format!("{SYN} meta priority set 4711"));
+        let hold = || {
+            let queue = Queues::open(1, 256).unwrap();
+            let holding = Holding {
+                hook: Hook::Input,
+                place: 10,
+                queues: &[(4711, queue.first())],
+                marked: None,
+                looped: None,
+            };
+            (
+                HoldTable::load(&[TableFamily::Ip], &holding).unwrap(),
+                queue,
+            )
+        };
+        let (_hold, mut queue) = stage.server.run(hold).unwrap();
+        let over = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (stage, to) = (&stage, listener.address());
+            let clients: Vec<_> = (0..CROWD)
+                .map(|_| scope.spawn(move || stage.connect(to)))
+                .collect();
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                while !over.load(Ordering::Relaxed) {
+                    queue.receive().unwrap();
+                    while let Some(packet) = queue.next_packet() {
+                        let (number, id) = (packet.queue, packet.id);
+                        queue.give(number, id, Verdict::Pass).unwrap();
+                    }
+                    queue.tell().unwrap();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let clients: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+            let all = std::panic::catch_unwind(|| {
+                eventually("all are split", || gateway.meter.read().connected == CROWD);
+            });
+            over.store(true, Ordering::Relaxed);
+            all.unwrap();
+            assert!(clients.iter().all(Result::is_ok));
+        });
+        let counters = gateway.meter.read();
+        assert_eq!(counters.over_half_open, 0, "{handshake:?}: {counters:?}");
+    }
 }
 
 /// Fifty thousand SYNs of clients that are not there, to a server that is silent: no more than the share

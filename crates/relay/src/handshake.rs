@@ -9,7 +9,7 @@
 //! that refuses becomes a reset.
 //!
 //! A SYN may be forged, so there are three defences. The number of half-open connections is bounded, and a source
-//! prefix and a destination each have a share of it ([`Quotas`]). No listener gets more SYNs than it answers without
+//! prefix and a destination each have a share of it ([`Quotas`]); what comes at once beyond that waits for a moment ([`WaitingRoom`]). No listener gets more SYNs than it answers without
 //! SYN cookies ([`SynBacklogLimit`]). And when many connections are not confirmed by their clients, further SYNs to
 //! destinations that accept are answered early: a forger cannot confirm, so that the far side is never dialled for it.
 
@@ -18,6 +18,7 @@ mod embryonic_resets;
 mod quotas;
 mod syn_backlog_limit;
 mod table;
+mod waiting_room;
 
 pub use descriptor_reserve::DescriptorReserve;
 pub(crate) use embryonic_resets::embryonic_resets;
@@ -25,4 +26,5 @@ pub(crate) use quotas::{Quota, Quotas};
 pub(crate) use syn_backlog_limit::LONGEST as LONGEST_BACKLOG;
 pub use syn_backlog_limit::SynBacklogLimit;
 pub use table::HandshakeTable;
-pub(crate) use table::{AcceptedFar, HeldSyn, LetIn, QueuedPacket, SynStatus};
+pub(crate) use table::{AcceptedFar, HeldSyn, LetIn, QueuedPacket, Room, SynStatus};
+pub(crate) use waiting_room::{WaitingRoom, WaitingSyn};

@@ -83,10 +83,11 @@ fn a_hundred_downloads_at_once_are_connected() {
         // A SYN that is lost goes again after a second, after three and after seven.
         assert!(soon >= CROWD * 9 / 10, "{begun}");
     });
-    // The first share that a host has of `half_open` is smaller than the crowd: the others pass, and are the kernel's.
+    // The first share that a host has of `half_open` is smaller than the crowd: the others wait for a moment. A SYN that is sent again
+    // before there is room passes, and is the kernel's.
     let counters = near.meter.read();
     assert!(
-        counters.carried + counters.carried_plain >= 50,
+        counters.carried + counters.carried_plain >= CROWD * 9 / 10,
         "{counters:?}"
     );
 }

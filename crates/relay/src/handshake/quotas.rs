@@ -43,6 +43,8 @@ pub(crate) struct Quotas {
     destinations: HashMap<SocketAddr, Quota>,
     /// What is pending of each host.
     hosts: HashMap<Client, usize>,
+    /// Something has ended or was earned, so that there may be room for more.
+    pub(super) has_more: bool,
 }
 
 impl Quotas {
@@ -80,8 +82,14 @@ impl Quotas {
         });
     }
 
+    /// Whether there may be room where there was none at the last time this was asked.
+    pub(crate) fn take_more(&mut self) -> bool {
+        std::mem::take(&mut self.has_more)
+    }
+
     /// Counts one pending SYN less.
     pub(crate) fn end(&mut self, ends: &Ends) {
+        self.has_more = true;
         if let Entry::Occupied(mut host) = self.hosts.entry(Client::of(ends.0.ip())) {
             *host.get_mut() -= 1;
             if *host.get() == 0 {

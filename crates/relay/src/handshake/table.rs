@@ -1,6 +1,6 @@
 //! The table of one worker's pending handshakes: SYNs that are held, and SYNs that were let in and are not confirmed.
 
-use super::{Quota, Quotas, SynBacklogLimit};
+use super::{Quota, Quotas, SynBacklogLimit, WaitingRoom, WaitingSyn};
 use crate::client_flows::Answered;
 use crate::deferred_slab::DeferredSlab;
 use crate::flow_guard::FlowGuard;
@@ -117,6 +117,15 @@ struct LoopedSyn {
     until: Instant,
 }
 
+/// Whether there is room for a SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Free,
+    /// There may be, when those before it are confirmed.
+    Soon,
+    Full,
+}
+
 /// What is known of a SYN that comes.
 #[derive(Debug)]
 pub(crate) enum SynStatus {
@@ -156,6 +165,7 @@ pub struct HandshakeTable {
     /// How many were given up recently; the count halves every four seconds.
     abandoned: usize,
     quotas: Quotas,
+    pub(crate) waiting_room: WaitingRoom,
     /// The number of tables (workers) that share the limits.
     tables: usize,
 }
@@ -174,6 +184,7 @@ impl HandshakeTable {
             dropped: 0,
             abandoned: 0,
             quotas: Quotas::default(),
+            waiting_room: WaitingRoom::new(tables),
             tables,
         }
     }
@@ -185,6 +196,7 @@ impl HandshakeTable {
             && self.passing.is_empty()
             && self.challenged.is_empty()
             && self.abandoned == 0
+            && self.waiting_room.is_empty()
             && self.quotas.are_empty()
     }
 
@@ -272,17 +284,40 @@ impl HandshakeTable {
 
     /// Whether the limit `half_open` of all tables together leaves room for a SYN between `ends`. One prefix has at
     /// most a quarter of it and one destination half; both begin with [`INITIAL`], beyond which [`OWN`] remain.
-    pub(crate) fn has_room(&self, ends: &Ends, half_open: usize) -> bool {
+    pub(crate) fn room(&self, ends: &Ends, half_open: usize) -> Room {
         let most = half_open.div_ceil(self.tables);
         let (prefix, destination) = self.quotas.of(ends);
+        let is_within = self.places.len() + self.waiting < most
+            && prefix.pending < most.div_ceil(4)
+            && destination.pending < most.div_ceil(2);
         let of_prefix = !self.is_beyond(prefix) || self.quotas.of_host(ends) < OWN;
         let of_destination = !self.is_beyond(destination)
             || destination.is_known_to_accept() && prefix.pending < OWN;
-        self.places.len() + self.waiting < most
-            && prefix.pending < most.div_ceil(4)
-            && destination.pending < most.div_ceil(2)
-            && of_prefix
-            && of_destination
+        // Where clients are missing, what is pending may be forged.
+        let is_suspect = prefix.abandoned > 0 || destination.abandoned > 0;
+        match (is_within, of_prefix && of_destination) {
+            (true, true) => Room::Free,
+            (true, false) if !is_suspect && !self.waiting_room.is_full() => Room::Soon,
+            _ => Room::Full,
+        }
+    }
+
+    /// The packet of the SYN between `ends` that waits for room: it waits no longer.
+    pub(crate) fn stop_waiting(&mut self, ends: &Ends) -> Option<QueuedPacket> {
+        let place = self.waiting_room.place_of(|waiting| waiting == ends)?;
+        Some(self.waiting_room.leave(place)?.packet)
+    }
+
+    /// The first SYN that has waited for room and has it now.
+    pub(crate) fn next_with_room(&mut self, half_open: usize) -> Option<WaitingSyn> {
+        if self.waiting_room.is_empty() || !self.quotas.take_more() {
+            return None;
+        }
+        let has_room = |ends: &Ends| self.room(ends, half_open) == Room::Free;
+        let next = self.waiting_room.place_of(has_room)?;
+        // There may be room for others too.
+        self.quotas.has_more = true;
+        self.waiting_room.leave(next)
     }
 
     /// Whether all that it began with and has earned is pending.

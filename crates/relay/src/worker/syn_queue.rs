@@ -9,8 +9,8 @@ use crate::counters::{Counter, Counters};
 use crate::dial::{Dialled, dial, next_hop};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{
-    AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, LetIn, QueuedPacket, SynBacklogLimit,
-    SynStatus, embryonic_resets,
+    AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, LetIn, QueuedPacket, Room,
+    SynBacklogLimit, SynStatus, WaitingSyn, embryonic_resets,
 };
 use crate::tunnel::FarSide;
 use bentpipe_base::{Instant, Seq};
@@ -85,19 +85,14 @@ impl SynQueue {
     }
 
     /// Why a SYN is to pass unsplit, by the counter of the reason.
-    fn refusal<'a>(
-        &self,
-        syn: &Syn,
-        half_open: usize,
-        counters: &'a Counters,
-    ) -> Option<&'a Counter> {
+    fn refusal<'a>(&self, syn: &Syn, room: Room, counters: &'a Counters) -> Option<&'a Counter> {
         if syn.foreign_option.is_some() || syn.scps && !self.carries {
             return Some(&counters.foreign_options);
         }
         if self.backlog_limit.cookies {
             return Some(&counters.syn_cookies);
         }
-        if !self.table.has_room(&syn.ends, half_open) {
+        if room != Room::Free {
             return Some(&counters.over_half_open);
         }
         (!self.table.fits(&self.backlog_limit)).then_some(&counters.over_backlog)
@@ -142,11 +137,27 @@ impl Worker {
         Ok(())
     }
 
+    /// Goes on with the SYNs that have waited for room and have it now.
+    fn on_room(&mut self) {
+        while let Some(syn_queue) = &mut self.syn_queue
+            && let Some(next) = syn_queue.table.next_with_room(self.settings.half_open)
+        {
+            match Syn::parse_forwarded(&next.bytes) {
+                Some(syn) => self.on_syn(next.packet, &syn, next.bytes),
+                None => syn_queue.give(next.packet, Verdict::Pass),
+            }
+        }
+    }
+
     /// Lets all SYNs pass that have been received and are in the queues: this thread was stopped, and their clients have sent again and passed meanwhile.
     pub(super) fn pass_all(&mut self) -> io::Result<()> {
         let Some(syn_queue) = &mut self.syn_queue else {
             return Ok(());
         };
+        for late in syn_queue.table.waiting_room.clear() {
+            self.counters.unattended.one();
+            syn_queue.give(late.packet, Verdict::Pass);
+        }
         let mut left = QUEUED;
         loop {
             while let Some(waiting) = syn_queue.queues.next_packet() {
@@ -196,10 +207,24 @@ impl Worker {
             }
             SynStatus::Lost { maybe_reset } => return self.on_lost(packet, syn, maybe_reset),
         }
+        let before = syn_queue.table.stop_waiting(&syn.ends);
+        if let Some(before) = before {
+            self.counters.repeated.one();
+            syn_queue.give(before, Verdict::Drop);
+        }
+        let room = syn_queue.table.room(&syn.ends, self.settings.half_open);
         let retired = self.shared.is_retired();
+        let may_wait = room == Room::Soon && before.is_none() && !retired;
+        if may_wait && syn_queue.refusal(syn, Room::Free, &self.counters).is_none() {
+            return syn_queue.table.waiting_room.enter(WaitingSyn {
+                ends: syn.ends,
+                packet,
+                bytes,
+                since: timer::now(),
+            });
+        }
         let refusal = retired.then_some(&self.counters.unattended);
-        let refusal =
-            refusal.or_else(|| syn_queue.refusal(syn, self.settings.half_open, &self.counters));
+        let refusal = refusal.or_else(|| syn_queue.refusal(syn, room, &self.counters));
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
         let tunnels = { syn_queue.entrance(packet) }
             .and_then(|entrance| tunnels_of(&self.tunnels, &self.settings, entrance));
@@ -467,12 +492,19 @@ impl Worker {
             self.counters.unattended.one();
             self.release(index, Verdict::Pass);
         }
+        if let Some(syn_queue) = &mut self.syn_queue {
+            for waiting in syn_queue.table.waiting_room.clear() {
+                self.counters.unattended.one();
+                syn_queue.give(waiting.packet, Verdict::Pass);
+            }
+        }
     }
 
     /// Drops held SYNs whose far side has been silent for too long: the client hears nothing either, as without a gateway.
     pub(super) fn on_syn_tick(&mut self) {
         let now = timer::now();
         self.on_silent_dials(now);
+        self.on_room();
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
@@ -482,6 +514,10 @@ impl Worker {
         syn_queue.looked = now;
         syn_queue.backlog_limit.look();
         let reset = syn_queue.table.expire(now);
+        while let Some(late) = syn_queue.table.waiting_room.late(now) {
+            self.counters.over_half_open.one();
+            syn_queue.give(late.packet, Verdict::Pass);
+        }
         for index in syn_queue.table.silent(now) {
             self.counters.abandoned.one();
             self.release(index, Verdict::Drop);
