@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -517,19 +518,29 @@ fn what_standard_output_did_not_take_is_not_deleted() {
     assert!(got == content && !log.exists());
 }
 
-/// A directory in which a transfer was interrupted can be sent.
+/// A directory in which a transfer was interrupted can be sent, and a deletion that was is ended; what only has such a name stays.
 #[test]
 fn what_an_interrupted_transfer_left_is_not_sent() {
     let server = Server::start(&["--rate", "100Mbit/s"]);
     let folder = tempfile::tempdir().unwrap();
-    for name in ["a", ".b.saratoga-part", ".b.saratoga-record"] {
-        fs::write(folder.path().join(name), "1").unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["a", ".b.saratoga-part", ".b.saratoga-record", "c"] {
+        fs::write(path(name), "1").unwrap();
     }
+    fs::write(path(".7.saratoga-going"), "1").unwrap();
+    let inode = fs::metadata(path("c")).unwrap().ino();
+    let going = path(&format!(".{inode}.saratoga-going"));
+    std::thread::sleep(Duration::from_millis(20));
+    fs::rename(path("c"), &going).unwrap();
     let mut give = Command::new(PROGRAM);
     give.args(["saratoga", "give", &server.address, "-r", "."]);
-    assert_done(&give.current_dir(folder.path()).output().unwrap());
+    let given = give.current_dir(folder.path()).output().unwrap();
+    assert_done(&given);
     assert!(server.path().join("a").exists());
-    assert!(folder.path().join(".b.saratoga-part").exists());
+    assert!(path(".b.saratoga-part").exists());
+    assert!(path(".7.saratoga-going").exists() && !going.exists());
+    let said = String::from_utf8(given.stderr).unwrap();
+    assert!(said.contains(".7.saratoga-going` stays"), "{said}");
     assert_eq!(fs::read_dir(server.path()).unwrap().count(), 1);
 }
 

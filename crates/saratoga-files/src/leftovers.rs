@@ -1,11 +1,16 @@
-//! Removes parts and records of interrupted transfers that nobody has gone on with for a week.
+//! Removes parts and records of interrupted transfers that nobody has gone on with for a week, and ends deletions that a kill has
+//! interrupted.
 
+use crate::original::inode_going;
 use crate::tree::{Tree, is_of_a_part};
+use bentpipe_os::lease::ReadLease;
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// How long an interrupted transfer may be gone on with.
@@ -73,7 +78,10 @@ fn look(folder: OwnedFd, before: i64, deep: usize, removed: &mut usize) -> io::R
                     && rustix::fs::unlinkat(&folder, name, AtFlags::REMOVEDIR).is_ok()
             }
             Ok(FileType::RegularFile) if is_of_a_part(name) => {
-                let gone = remove_one(&folder, name, before).unwrap_or(false);
+                let gone = match inode_going(name) {
+                    Some(inode) => end_or_tell(&folder, name, inode),
+                    None => remove_one(&folder, name, before).unwrap_or(false),
+                };
                 *removed += usize::from(gone);
                 gone
             }
@@ -110,10 +118,71 @@ fn remove_one(folder: &OwnedFd, name: &OsStr, before: i64) -> io::Result<bool> {
     Ok(old)
 }
 
+/// Why a file stays whose deletion was interrupted.
+pub const STAYS: &str = "stays: it took the name of a file that was being deleted, or was changed since (rename or delete it)";
+
+/// Ends the deletion of `name`, which was the inode `inode`, unless it goes on. None: what is called so is not what was to be deleted.
+///
+/// A deletion looks at content, time and lease first, and then renames, which makes the inode's time of change later than that of
+/// its content. Whoever writes afterwards makes them equal.
+fn end(folder: &OwnedFd, name: &OsStr, inode: u64) -> io::Result<Option<()>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let _unwritten = ReadLease::take(file.as_fd())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let written = (stat.st_mtime, stat.st_mtime_nsec);
+    let changed = (stat.st_ctime, stat.st_ctime_nsec);
+    if stat.st_ino != inode || written >= changed {
+        return Ok(None);
+    }
+    rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+    Ok(Some(()))
+}
+
+/// The same for a server, whose log tells what stays; says whether it is gone.
+fn end_or_tell(folder: &OwnedFd, name: &OsStr, inode: u64) -> bool {
+    let ended = end(folder, name, inode);
+    if let Ok(None) = ended {
+        let place = std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+        let path = place.unwrap_or_default().join(name);
+        tracing::warn!(path = %path.to_string_lossy().escape_debug(), "{STAYS}");
+    }
+    matches!(ended, Ok(Some(())))
+}
+
+/// Ends the deletions that were interrupted in the directories of `files`; returns what stays there, see [`STAYS`].
+pub fn end_deletions<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
+    let folders: BTreeSet<&Path> = files.filter_map(Path::parent).collect();
+    let mut stay = Vec::new();
+    for path in folders {
+        let open = if path == Path::new("") {
+            Path::new(".")
+        } else {
+            path
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // A directory that cannot be read is reported where its files are.
+        let Ok(folder) = rustix::fs::open(open, flags, Mode::empty()) else {
+            continue;
+        };
+        for entry in Dir::read_from(&folder).into_iter().flatten().flatten() {
+            let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
+            if let Some(inode) = inode_going(&name)
+                && let Ok(None) = end(&folder, &name, inode)
+            {
+                stay.push(path.join(name));
+            }
+        }
+    }
+    stay
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::{self, File};
+    use std::os::unix::fs::MetadataExt as _;
 
     #[test]
     fn what_is_old_and_nobodys_goes_with_its_directories_and_nothing_else() {
@@ -164,5 +233,46 @@ mod tests {
             assert!(stays(path), "{path}");
         }
         assert!(far.exists(), "nothing outside");
+    }
+
+    /// What `give` or `take` was killed over goes; what is not that, is written to or was changed since, stays.
+    #[test]
+    fn an_interrupted_deletion_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let tree = Tree::open(root).unwrap();
+        let make = |number: u32| {
+            let path = root.join(number.to_string());
+            fs::write(&path, "what arrived").unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            let inode = fs::metadata(&path).unwrap().ino();
+            let going = root.join(format!(".{inode}.saratoga-going"));
+            fs::rename(&path, &going).unwrap();
+            going
+        };
+        let [arrived, changed, locked, written] = [1, 2, 3, 4].map(make);
+        fs::write(&changed, "since").unwrap();
+        let locked_by = File::open(&locked).unwrap();
+        rustix::fs::flock(&locked_by, FlockOperation::LockExclusive).unwrap();
+        let writer = fs::OpenOptions::new().append(true).open(&written).unwrap();
+        let other = root.join(".1.saratoga-going");
+        fs::rename(make(5), &other).unwrap();
+        assert!(
+            tree.list("", bentpipe_wire::saratoga::Width::Bits64)
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(remove(&tree, SystemTime::UNIX_EPOCH).unwrap(), 1);
+        assert!(!arrived.exists());
+        for stays in [&changed, &locked, &written, &other] {
+            assert!(stays.exists(), "{stays:?}");
+        }
+        drop((locked_by, writer));
+        let mut stay = end_deletions([root.join("a").as_path()].into_iter());
+        stay.sort();
+        let mut expected = vec![changed, other];
+        expected.sort();
+        assert_eq!(stay, expected);
+        assert!(!locked.exists() && !written.exists());
     }
 }

@@ -9,7 +9,7 @@ use crate::checksum::Algorithm;
 use crate::{Error, LocalFile};
 use bentpipe_os::lease::ReadLease;
 use bentpipe_wire::saratoga::Checksum;
-use rustix::fs::{AtFlags, RenameFlags};
+use rustix::fs::{AtFlags, FlockOperation, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -28,10 +28,17 @@ pub struct Original {
     path: String,
 }
 
-/// Under which name a file lies between the last look at it and its end: a moment.
+/// Under which name a file lies between the last look at it and its end, a moment: `.INODE.saratoga-going`. What a kill leaves there
+/// is for [`crate::leftovers`].
 const GOING: &str = ".saratoga-going";
 /// Why a file stays of which the kernel does not say who writes to it.
 const OF_ANOTHER: &str = "belongs to another user, and may be open for writing";
+
+/// The number of the inode that was being deleted under `name`, if that is such a name.
+pub(crate) fn inode_going(name: &OsStr) -> Option<u64> {
+    let inode = name.to_str()?.strip_prefix('.')?.strip_suffix(GOING)?;
+    inode.parse().ok()
+}
 
 /// Whether only the file's owner may ask what `error` was the answer to.
 fn is_of_another(error: &io::Error) -> bool {
@@ -136,6 +143,14 @@ impl Original {
 
     /// Takes the name away. Renamed first, it is looked at where nobody replaces it any more.
     fn unlink(&self) -> io::Result<Result<(), Error>> {
+        // Meanwhile nobody is to take it for what a kill has left. Where another has locked it, that one's lock says so too.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
+        let ended = self.rename_and_unlink();
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        ended
+    }
+
+    fn rename_and_unlink(&self) -> io::Result<Result<(), Error>> {
         let going = OsString::from(format!(".{}{GOING}", self.was.ino()));
         let rename = |from: &OsStr, to: &OsStr| {
             let flags = RenameFlags::NOREPLACE;

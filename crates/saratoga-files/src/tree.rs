@@ -8,7 +8,7 @@ mod folder;
 pub use folder::Folder;
 pub(crate) use folder::{is_gone, is_taken};
 
-use crate::original::Original;
+use crate::original::{Original, inode_going};
 use crate::placed::Placed;
 use crate::reservation::Reservations;
 use crate::{Error, path};
@@ -244,15 +244,16 @@ fn beneath(root: impl AsFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Whether a file of this name is of a transfer that goes on or was interrupted.
+/// Whether a file of this name is of a transfer that goes on or was interrupted, at its beginning or at its end.
 #[must_use]
 pub fn is_of_a_part(name: &OsStr) -> bool {
     name.to_str().is_some_and(ours)
 }
 
-/// Whether a file is one of those in which something arrives.
+/// Whether a file is one of those in which something arrives, or under whose name one is deleted.
 fn ours(name: &str) -> bool {
     name.starts_with('.') && (name.ends_with(PART) || name.ends_with(RECORD))
+        || inode_going(name.as_ref()).is_some()
 }
 
 /// The normal form of `path`, which is refused unless it is of a file inside a tree. The kernel would refuse it
@@ -262,7 +263,7 @@ fn check(path: &str) -> Result<String, Error> {
     let why = if path.is_empty() {
         "is the directory itself"
     } else if path.split('/').any(ours) {
-        "has the name of a file that arrives"
+        "has the name of a file that arrives, or is being deleted"
     } else {
         return Ok(path);
     };

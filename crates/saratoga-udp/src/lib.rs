@@ -28,7 +28,7 @@ mod session_id;
 
 pub use authenticate::Key;
 pub use bentpipe_saratoga_files::{
-    Error, LocalFile, LocalFolder, Tree, checksum, is_of_a_part, path, posix_times,
+    Error, LocalFile, LocalFolder, Tree, checksum, is_of_a_part, leftovers, path, posix_times,
 };
 pub use client::Client;
 pub use endpoint::{Endpoint, Link};

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use bentpipe_base::Rate;
 use bentpipe_saratoga_udp::client::Job;
 use bentpipe_saratoga_udp::path::{joined, normal};
-use bentpipe_saratoga_udp::{LocalFile, LocalFolder, beacon, is_of_a_part};
+use bentpipe_saratoga_udp::{LocalFile, LocalFolder, beacon, is_of_a_part, leftovers};
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
 use std::io;
@@ -60,12 +60,8 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
     }
     if give {
         // A missing file is reported when it is sent.
-        let places = args.files.iter().filter_map(|file| {
-            place(file)
-                .ok()
-                .map(|place| (file.display().to_string(), place))
-        });
-        once(places.collect())?;
+        let named = |file: &PathBuf| Some((file.display().to_string(), place(file).ok()?));
+        once(args.files.iter().filter_map(named).collect())?;
     }
     let to = normal(&args.to)?;
     let as_named = args.name.as_deref().map(normal).transpose()?;
@@ -104,10 +100,8 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
         match (file.is_dir(), args.recursive) {
             (true, true) => found.walk(file, &name),
             (true, false) => {
-                let file = file.display();
-                return Err(anyhow!(
-                    "`{file}` is a directory: -r sends all that is in it"
-                ));
+                let what = "is a directory: -r sends all that is in it";
+                return Err(anyhow!("`{}` {what}", file.display()));
             }
             (false, _) => found.files.push((LocalFile::named(file.clone()), name)),
         }
@@ -117,6 +111,11 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
         .into_iter()
         .map(|(file, name)| (file.path(), name, file))
         .collect();
+    if give {
+        for path in leftovers::end_deletions(files.iter().map(|(path, ..)| path.as_path())) {
+            terminal::say(&format!("`{}` {}", path.display(), leftovers::STAYS));
+        }
+    }
     files.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
     files.dedup_by(|one, other| (&one.0, &one.1) == (&other.0, &other.1));
     let mut places = BTreeMap::new();
@@ -226,7 +225,7 @@ impl Found {
     /// A file, or a directory of them, that will not be there.
     fn left_out(&mut self, path: &Path, why: &str) {
         let path = path.to_string_lossy();
-        let path = path.escape_debug();
-        self.outcome.note(Err(format!("left out `{path}`: {why}")));
+        let why = format!("left out `{}`: {why}", path.escape_debug());
+        self.outcome.note(Err(why));
     }
 }
