@@ -3,7 +3,7 @@
 //! Plain data, free of any operating system: the gateway puts it on its sockets, and the simulated split makes
 //! endpoints of it (`pep::split::tcp_config`), so that both obey one policy.
 
-use crate::quic::QuicCarrier;
+use crate::quic::{QuicCarrier, QuicEnd};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc::LinkParams;
 use bentpipe_cc::rate_control::KERNEL as RATE;
@@ -53,6 +53,8 @@ pub struct Leg {
     pub carrier: Carrier,
     /// The far end of a leg that QUIC carries.
     pub quic: Option<QuicCarrier>,
+    /// Which end a leg that QUIC carries is in a scenario, which says that in place of `quic`.
+    pub quic_end: Option<QuicEnd>,
     /// The congestion control wanted; `None` leaves the kernel's default.
     pub congestion: Option<String>,
     /// A TCP of the papers by name, congestion control and loss recovery at once, in the place of
@@ -162,6 +164,7 @@ impl Leg {
         Self {
             carrier: Carrier::Kernel,
             quic: None,
+            quic_end: None,
             congestion: None,
             variant: None,
             initial_window: None,

@@ -97,19 +97,13 @@ impl QuicCarrier {
         before: Option<&Self>,
         receive_rate: Option<Rate>,
     ) -> Option<Self> {
-        let path = before.map_or_else(QuicPath::default, |before| before.path.clone());
-        let path = QuicPath {
-            receive_rate: receive_rate.or(path.receive_rate),
-            ..path
-        };
-        let path = path.read(table);
-        let handshake = table.or(
-            "handshake",
-            before.map_or(Handshake::Early, |it| it.handshake),
-        );
-        let WhenDown(refuses) =
-            table.or("when_down", WhenDown(before.is_some_and(|it| it.refuses)));
-        let udp = CarriedUdp::read(table, before.and_then(|before| before.udp.as_ref()));
+        let terms = before.map_or_else(Terms::default, Self::terms);
+        let Terms {
+            handshake,
+            refuses,
+            path,
+            udp,
+        } = terms.read(table, receive_rate);
         let [proxy, identity, peer_key] =
             ["proxy", "identity", "peer_key"].map(|key| table.has(key));
         if let Some(before) = before.filter(|_| !proxy && !identity && !peer_key) {
@@ -134,6 +128,106 @@ impl QuicCarrier {
             path,
             udp,
         })
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            handshake: self.handshake,
+            refuses: self.refuses,
+            path: self.path.clone(),
+            udp: self.udp.clone(),
+        }
+    }
+}
+
+/// What a leg over QUIC says besides who its far end is.
+struct Terms {
+    handshake: Handshake,
+    refuses: bool,
+    path: QuicPath,
+    udp: Option<CarriedUdp>,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            handshake: Handshake::Early,
+            refuses: false,
+            path: QuicPath::default(),
+            udp: None,
+        }
+    }
+}
+
+impl Terms {
+    /// Reads them, as they are in `self` where they are not said; the link carries `receive_rate` towards this end.
+    fn read(self, table: &mut Table<'_, '_>, receive_rate: Option<Rate>) -> Self {
+        let path = QuicPath {
+            receive_rate: receive_rate.or(self.path.receive_rate),
+            ..self.path
+        };
+        let path = path.read(table);
+        let handshake = table.or("handshake", self.handshake);
+        let WhenDown(refuses) = table.or("when_down", WhenDown(self.refuses));
+        let udp = CarriedUdp::read(table, self.udp.as_ref());
+        Self {
+            handshake,
+            refuses,
+            path,
+            udp,
+        }
+    }
+}
+
+/// One end of a leg over QUIC in a scenario, in which nodes have names, and who runs it makes the keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QuicEnd {
+    /// The gateway that is the far end; `None`: this one is.
+    pub proxy: Option<String>,
+    /// When a SYN is answered.
+    pub handshake: Handshake,
+    /// Whether new connections are refused while the far end is not reached; otherwise they pass end to end.
+    pub refuses: bool,
+    /// Its path.
+    pub path: QuicPath,
+    /// The UDP that it carries; `None`: none.
+    pub udp: Option<CarriedUdp>,
+}
+
+impl QuicEnd {
+    /// Reads what a leg with `carrier = "quic"` has in a scenario; the link carries `receive_rate` towards this end.
+    pub(crate) fn read(table: &mut Table<'_, '_>, receive_rate: Option<Rate>) -> Self {
+        let proxy: Option<String> = table.optional("proxy");
+        for key in ["identity", "peer_key"] {
+            if table.has(key) {
+                // It is known, and wrong here.
+                table.says(key, "");
+                let what = format!("`{key}` in a scenario");
+                let expected = "neither of them: whoever runs it makes keys for both ends";
+                table.problem(key, Wrong::new(what, expected));
+            }
+        }
+        for key in ["handshake", "when_down", "udp"] {
+            if proxy.is_none() && table.has(key) {
+                let what = format!("`{key}` of a far end, which takes nothing off clients");
+                let expected =
+                    "it at the near end, or `proxy` beside it, the gateway that is the far end";
+                table.problem(key, Wrong::new(what, expected));
+            }
+        }
+        let Terms {
+            handshake,
+            refuses,
+            path,
+            udp,
+        } = Terms::default().read(table, receive_rate);
+        Self {
+            proxy,
+            handshake,
+            refuses,
+            path,
+            udp,
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn measured(
         measured.samples.extend(samples);
     }
     let counters = watched.gateways.into_iter();
-    let counters = counters.filter_map(|(name, ended)| Some((name, ended.status?.counters)));
+    let counters = counters.filter_map(|(name, ended)| Some((name, ended.status?.into_counters())));
     measured.counters = counters.collect();
     measured.links = watched.links;
     measured.traffic = watched.traffic;

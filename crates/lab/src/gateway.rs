@@ -1,14 +1,16 @@
-//! The real gateway, as a process of the product's own program inside the gateway's namespace.
+//! The real gateway, or the proxy that is the far end of a leg over QUIC, as a process of the product's own program inside the
+//! gateway's namespace.
 //!
 //! Its configuration goes in by standard input, so that no file is left behind; it says `ready` on
-//! standard output when it intercepts. The kernel kills it when this process ends, however that
+//! standard output when it intercepts, or serves. The kernel kills it when this process ends, however that
 //! ends.
 
 use crate::LabError;
 use bentpipe_os::folder::Folder;
 use bentpipe_os::netns::{Netns, spawn_bound};
 use bentpipe_scenario::Gateway;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -27,7 +29,19 @@ const STOP: Duration = Duration::from_secs(2);
 const LINES: usize = 20;
 const TICK: Duration = Duration::from_millis(50);
 
-/// A gateway that intercepts.
+/// How often a near end is asked whether its far end is reached.
+const POLL: Duration = Duration::from_millis(200);
+
+/// What is started in a gateway's place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Program<'a> {
+    /// A gateway with these links.
+    Gateway(&'a Gateway),
+    /// The far end of gateways with `carrier = "quic"`.
+    Proxy,
+}
+
+/// A gateway that intercepts, or a proxy that serves.
 pub(crate) struct GatewayProcess {
     name: String,
     child: Child,
@@ -50,9 +64,39 @@ pub(crate) struct StoppedGateway {
 /// The part of a gateway's status that is read, by name.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Status {
+    #[serde(deserialize_with = "numbers")]
     pub(crate) counters: BTreeMap<String, u64>,
-    /// The kernel's count of what passed unsplit.
+    /// The kernel's count of what passed unsplit, which a proxy has not.
+    #[serde(default)]
     passed: BTreeMap<String, u64>,
+    /// A gateway's, where QUIC carries its leg.
+    tunnels: Option<Tunnels>,
+}
+
+/// How the tunnels of a gateway stand.
+#[derive(Debug, Deserialize)]
+struct Tunnels {
+    /// The far end is reached.
+    up: bool,
+    /// Why it was lost last, or not reached.
+    last_loss: String,
+    #[serde(deserialize_with = "numbers")]
+    counters: BTreeMap<String, u64>,
+}
+
+/// Counters by name; those of a group have its name before theirs.
+fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
+    let mut numbers = BTreeMap::new();
+    for (name, value) in BTreeMap::<String, Value>::deserialize(from)? {
+        if let Some(group) = value.as_object() {
+            let each = group.iter();
+            let each =
+                each.filter_map(|(own, value)| Some((format!("{name}_{own}"), value.as_u64()?)));
+            numbers.extend(each);
+        }
+        numbers.extend(value.as_u64().map(|value| (name, value)));
+    }
+    Ok(numbers)
 }
 
 impl Status {
@@ -61,25 +105,42 @@ impl Status {
         let counted = [&self.counters, &self.passed];
         counted.iter().filter_map(|all| all.get("unattended")).sum()
     }
+
+    /// All counters, those of tunnels by the name `tunnels_...`.
+    pub(crate) fn into_counters(self) -> BTreeMap<String, u64> {
+        let mut counters = self.counters;
+        let tunnels = self.tunnels.into_iter().flat_map(|it| it.counters);
+        counters.extend(tunnels.map(|(name, count)| (format!("tunnels_{name}"), count)));
+        counters
+    }
 }
 
 /// The last lines on a process's standard error.
 type StderrTail = Arc<Mutex<VecDeque<String>>>;
 
 impl GatewayProcess {
-    /// Starts `program gateway run` for `gateway` and waits until it is ready.
+    /// Starts `what` by `program` in the place of gateway `name`, with the keys `config`, and waits until it is ready.
     pub(crate) fn start(
         name: &str,
-        gateway: &Gateway,
-        split: &toml::Table,
+        what: Program<'_>,
+        config: &toml::Table,
         netns: &Netns,
         program: &Path,
         cancel: &AtomicBool,
     ) -> Result<Self, LabError> {
         let mut command = netns.command(program);
+        let verb = match what {
+            Program::Gateway(gateway) => {
+                command.args(["gateway", "run", "--config", "/dev/stdin"]);
+                command.args(["--lan", &gateway.lan, "--sat", &gateway.sat]);
+                "gateway"
+            }
+            Program::Proxy => {
+                command.args(["proxy", "run", "/dev/stdin"]);
+                "proxy"
+            }
+        };
         command
-            .args(["gateway", "run", "--config", "/dev/stdin"])
-            .args(["--lan", &gateway.lan, "--sat", &gateway.sat])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -90,7 +151,7 @@ impl GatewayProcess {
         };
         // Many gateways of a lab have one file system.
         let folder = Folder::create(name).map_err(|e| failed(format!("has no folder ({e})")))?;
-        let mut config = split.clone();
+        let mut config = config.clone();
         let control = match config.get("control") {
             Some(toml::Value::String(path)) => PathBuf::from(path),
             Some(_) => return Err(failed("needs a path in quotes for `control`".to_owned())),
@@ -103,7 +164,7 @@ impl GatewayProcess {
         let lines = listen(&mut child, &stderr_tail);
         let mut status = netns.command(program);
         status
-            .args(["gateway", "status", "--json", "--control"])
+            .args([verb, "status", "--json", "--control"])
             .arg(&control);
         let config = config.to_string();
         // It may have ended already; then its words say more than the broken pipe.
@@ -148,6 +209,28 @@ impl GatewayProcess {
         }
     }
 
+    /// Waits until the tunnels of this near end stand.
+    pub(crate) fn await_far_end(&mut self, cancel: &AtomicBool) -> Result<(), LabError> {
+        let deadline = Instant::now() + START;
+        loop {
+            self.check()?;
+            let tunnels = self.status().and_then(|status| status.tunnels);
+            if tunnels.as_ref().is_some_and(|tunnels| tunnels.up) {
+                return Ok(());
+            }
+            if cancel.load(Ordering::Relaxed) {
+                return Err(LabError::Cancelled);
+            }
+            if Instant::now() > deadline {
+                let why = tunnels.map(|tunnels| tunnels.last_loss);
+                let why = why.filter(|why| !why.is_empty());
+                let why = why.map_or(String::new(), |why| format!(" ({why})"));
+                return Err(self.failed(format!("did not reach its far end within {START:?}{why}")));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
     /// Fails if the gateway has ended.
     pub(crate) fn check(&mut self) -> Result<(), LabError> {
         match self.child.try_wait() {
@@ -175,14 +258,13 @@ impl GatewayProcess {
     }
 
     /// What it counted so far; `None`: it does not say.
-    fn status(&mut self) -> Option<Status> {
+    pub(crate) fn status(&mut self) -> Option<Status> {
         let said = self.status.stderr(Stdio::null()).output().ok()?;
         serde_json::from_slice(&said.stdout).ok()
     }
 
-    /// Asks it to end, and sees to it that it does; what it stderr_tail last.
-    pub(crate) fn stop(mut self) -> StoppedGateway {
-        let status = self.status();
+    /// Asks it to end, and sees to it that it does; what it said last, and `status`, which it has told.
+    pub(crate) fn stop(mut self, status: Option<Status>) -> StoppedGateway {
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let deadline = Instant::now() + STOP;

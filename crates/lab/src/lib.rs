@@ -20,6 +20,7 @@ mod folder;
 mod gateway;
 mod legs;
 mod live;
+mod pair;
 mod plan;
 pub mod pool;
 mod result;

@@ -100,7 +100,7 @@ impl Measured {
         }
     }
 
-    /// What the Snoop agent and the carrier of each gateway did for all flows together, their counters called as in the
+    /// What the Snoop agent and the carrier of each gateway, and each end of a leg over QUIC, did for all flows together, their counters called as in the
     /// simulator. What a split's sockets sent is told with the flows.
     fn proxies(&self) -> Vec<Proxy> {
         let proxies = self.counters.iter().filter_map(|(name, counted)| {
@@ -114,6 +114,8 @@ impl Measured {
             if carrier.iter().any(|(_, count)| *count > 0) {
                 counters.extend(carrier);
             }
+            let pair = PAIR.iter();
+            counters.extend(pair.filter_map(|(own, name)| Some((*name, *counted.get(*own)?))));
             (!counters.is_empty()).then(|| Proxy {
                 name: name.clone(),
                 counters,
@@ -131,6 +133,18 @@ const CARRIER: [(&str, &str); 6] = [
     ("carrier_snacks", "snacks"),
     ("carrier_snacks_sent", "snacks_sent"),
     ("carrier_outages", "outages"),
+];
+
+/// What the near end of a leg over QUIC and its far end call their counters, and what both are called in virtual time.
+const PAIR: [(&str, &str); 8] = [
+    ("tunnels_opened", "tunnels"),
+    ("tunnels_fec_repairs", "fec_repairs"),
+    ("tunnels_fec_recovered", "fec_recovered"),
+    ("tunnels_fec_unrepaired", "fec_unrepaired"),
+    ("opened", "tunnels"),
+    ("fec_repairs", "fec_repairs"),
+    ("fec_recovered", "fec_recovered"),
+    ("fec_unrepaired", "fec_unrepaired"),
 ];
 
 /// What a gateway calls the counters of its Snoop agent, and what the simulator does.

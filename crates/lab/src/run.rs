@@ -5,9 +5,10 @@ use crate::collect::{self, Watched};
 use crate::controls::{Controls, Mark};
 use crate::emulator::{Emulator, Report};
 use crate::flow::{EndPlan, FileEnds, Pattern, Prepared, Ready, Running, SocketSettings, Sockets};
-use crate::gateway::{GatewayProcess, StoppedGateway};
+use crate::gateway::{GatewayProcess, Program, StoppedGateway};
 use crate::legs::{Trace, Watch};
 use crate::live::Counting;
+use crate::pair::Ends;
 use crate::plan::{FlowPlan, Plan};
 use crate::result::{Manifest, RunResult};
 use crate::stage::Stage;
@@ -282,16 +283,28 @@ impl Run<'_> {
 
     fn gateways(&self, stage: &Stage) -> Result<BTreeMap<String, GatewayProcess>, LabError> {
         let mut started = BTreeMap::new();
-        for (name, gateway) in &self.scenario.gateways {
-            let Some(split) = splitting::split(gateway) else {
-                continue;
-            };
-            let program = self.program()?;
+        let cancel = &self.options.cancel;
+        let splitting: Vec<_> = { self.scenario.gateways.iter() }
+            .filter_map(|(name, gateway)| Some((name, gateway, splitting::split(gateway)?)))
+            .collect();
+        if splitting.is_empty() {
+            return Ok(started);
+        }
+        let program = self.program()?;
+        let ends = Ends::new(self.scenario, &program)?;
+        for (name, gateway, split) in splitting {
             let netns = stage.node(name);
-            let cancel = &self.options.cancel;
-            let process =
-                GatewayProcess::start(name, gateway, &split.keys, netns, &program, cancel)?;
+            let (what, config) = match ends.far(name, &split.keys) {
+                Some(config) => (Program::Proxy, config),
+                None => (Program::Gateway(gateway), ends.near(name, split.keys)),
+            };
+            let process = GatewayProcess::start(name, what, &config, netns, &program, cancel)?;
             started.insert(name.clone(), process);
+        }
+        for (name, process) in &mut started {
+            if ends.is_near(name) {
+                process.await_far_end(cancel)?;
+            }
         }
         Ok(started)
     }
@@ -545,9 +558,11 @@ fn unfit(
 
 /// Ends the gateways; what each said and counted.
 fn ended(gateways: BTreeMap<String, GatewayProcess>) -> BTreeMap<String, StoppedGateway> {
-    let ended = gateways
-        .into_iter()
-        .map(|(name, process)| (name, process.stop()));
+    // All are asked how they stand before the first of them ends: the ends of a leg over QUIC tell of each other's end.
+    let asked: Vec<_> = { gateways.into_iter() }
+        .map(|(name, mut process)| (name, process.status(), process))
+        .collect();
+    let ended = { asked.into_iter() }.map(|(name, status, process)| (name, process.stop(status)));
     ended.collect()
 }
 

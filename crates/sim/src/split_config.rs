@@ -46,6 +46,7 @@ fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
     let of_interface = |it: &Policy| !it.interfaces.is_empty() || !it.vlans.is_empty();
     let snooped = |it: &Policy| it.action == Action::Snoop;
     let key = match split {
+        gateway_config::Config { sat, .. } if sat.quic_end.is_some() => "sat.carrier = \"quic\"",
         gateway_config::Config { policies, .. } if policies.iter().any(of_interface) => {
             "policy.interface` or `policy.vlan"
         }

@@ -61,11 +61,30 @@ pub(super) fn config(mut root: Table<'_, '_>, keys: Keys) -> Config {
     if let Some(table) = root.table("snoop") {
         config.snoop = snoop::snoop(table);
     }
-    config.profiles = leg::profiles(&mut root, [&config.lan, &config.sat]);
+    config.profiles = leg::profiles(&mut root, [&config.lan, &config.sat], keys);
     one_far_end(&root, &config);
     config.policies = policy::list(&mut root, &config.profiles);
+    far_end(&root, &config);
     root.finish();
     config
+}
+
+/// The far end of a scenario's leg over QUIC splits nothing.
+fn far_end(root: &Table<'_, '_>, config: &Config) {
+    let end = config.sat.quic_end.as_ref();
+    if end.is_none_or(|end| end.proxy.is_some()) {
+        return;
+    }
+    let plain = Config {
+        sat: config.sat.clone(),
+        sat_interfaces: config.sat_interfaces.clone(),
+        ..Config::default()
+    };
+    if *config != plain {
+        let what = "more than [sat] of a far end of QUIC, which splits nothing";
+        let expected = "[sat] alone; or `proxy` in it, the gateway that is the far end";
+        root.problem("sat", Wrong::new(what, expected));
+    }
 }
 
 /// All legs over QUIC lead to one far end, by one connection.

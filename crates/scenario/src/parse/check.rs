@@ -22,7 +22,7 @@ pub(super) fn whole(
         nodes: places.nodes.keys().map(String::as_str).collect(),
     };
     // A flow has no path where a link leads to nowhere: one problem, not two.
-    if check.links() & check.gateways() & check.peps() {
+    if check.links() & check.gateways() & check.peps() & check.far_ends() {
         check.controls();
         check.flows();
         check.traffic();
@@ -77,6 +77,33 @@ impl Check<'_, '_> {
             if gateway.sat == gateway.lan {
                 let what = format!("both legs of gateway `{name}` are `{}`", gateway.sat);
                 right = self.problem(&places[1], Wrong::new(what, "two different links"));
+            }
+        }
+        right
+    }
+
+    /// The gateways with a leg over QUIC have far ends, which are such gateways too and can be reached.
+    fn far_ends(&self) -> bool {
+        let end = |name: &str| {
+            let split = self.scenario.gateways.get(name)?.splits()?;
+            split.config().sat.quic_end.as_ref()
+        };
+        let mut right = true;
+        for name in self.scenario.gateways.keys() {
+            let Some(far) = end(name).and_then(|near| near.proxy.as_ref()) else {
+                continue;
+            };
+            let place = &self.places.nodes[name];
+            if end(far).is_none_or(|far| far.proxy.is_some()) {
+                let what = format!("`proxy = \"{far}\"` of gateway `{name}`");
+                let expected = format!(
+                    "an enabled `[gateways.{far}]` with `carrier = \"quic\"` and no `proxy` in its [split.sat]"
+                );
+                right = self.problem(place, Wrong::new(what, expected));
+            } else if Topology::new(self.scenario).path(name, far).is_none() {
+                let what = format!("no way from gateway `{name}` to its far end `{far}`");
+                let expected = "links, and routers or gateways between them";
+                right = self.problem(place, Wrong::new(what, expected));
             }
         }
         right

@@ -325,6 +325,33 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
             "did you mean `rate`?",
         ],
     ),
+    // The two ends of a leg over QUIC.
+    (
+        "[[flows]]",
+        "[gateways.hub.split.sat]\ncarrier = \"quic\"\nproxy = \"far\"\n[[flows]]",
+        &[
+            "`proxy = \"far\"` of gateway `hub`",
+            "an enabled `[gateways.far]` with `carrier = \"quic\"` and no `proxy`",
+        ],
+    ),
+    (
+        "[[flows]]",
+        "[gateways.hub.split.sat]\ncarrier = \"quic\"\nidentity = \"/key\"\nhandshake = \"early\"\n[[flows]]",
+        &[
+            "21:12: `identity` in a scenario",
+            "22:13: `handshake` of a far end, which takes nothing off clients",
+        ],
+    ),
+    (
+        "[[flows]]",
+        "[gateways.hub.split]\nhandshake = \"early\"\n[gateways.hub.split.sat]\ncarrier = \"quic\"\n[[flows]]",
+        &["more than [sat] of a far end of QUIC"],
+    ),
+    (
+        "[[flows]]",
+        "[gateways.hub.split.leg.bulk]\ncarrier = \"quic\"\n[[flows]]",
+        &["20:11: a variant of a leg, in a scenario, that QUIC carries"],
+    ),
     (
         "[[flows]]",
         "[gateways.hub.split.sat]\nvariant = \"sack\"\ncongestion_control = \"reno\"\n[[flows]]",

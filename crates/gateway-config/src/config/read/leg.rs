@@ -3,7 +3,7 @@
 use super::Keys;
 use super::policy::Name;
 use crate::config::{LegId, Profile};
-use crate::{Carrier, Leg, LossCause, QuicCarrier, SconeRates, quic};
+use crate::{Carrier, Leg, LossCause, QuicCarrier, QuicEnd, SconeRates, quic};
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_config::network::{LinkRate, Many, Whole, sized};
 use bentpipe_config::{Table, Value, Wrong};
@@ -50,7 +50,7 @@ pub(super) fn leg(
     if let Some(rate) = receive_rate {
         leg.receive_buffer = Leg::buffer(rate);
     }
-    quic_carrier(&mut table, &mut leg, None, receive_rate);
+    quic_carrier(&mut table, &mut leg, (keys, None), receive_rate);
     if which == LegId::Sat {
         leg.scone = scone(&mut table, rate, receive_rate);
         let rate = table.optional("ack_rate");
@@ -61,10 +61,6 @@ pub(super) fn leg(
         Keys::Scenario => ["send_buffer", "receive_buffer"].map(|key| table.says(key, "infinite")),
     };
     of_flows(&mut table, &mut leg, unbounded);
-    if keys == Keys::Scenario && leg.carrier == Carrier::Quic {
-        let what = "`carrier = \"quic\"` of a scenario's gateway, which has no far end";
-        table.problem("carrier", Wrong::new(what, "\"kernel\" or \"scps\""));
-    }
     if keys == Keys::Scenario {
         simulated(&mut table, &mut leg);
     }
@@ -124,9 +120,13 @@ fn carrier(table: &mut Table<'_, '_>, which: LegId, leg: &Leg) -> Carrier {
 fn quic_carrier(
     table: &mut Table<'_, '_>,
     leg: &mut Leg,
-    before: Option<&QuicCarrier>,
+    (keys, before): (Keys, Option<&QuicCarrier>),
     receive_rate: Option<Rate>,
 ) {
+    if leg.carrier == Carrier::Quic && keys == Keys::Scenario {
+        leg.quic_end = Some(QuicEnd::read(table, receive_rate));
+        return;
+    }
     if leg.carrier == Carrier::Quic {
         leg.quic = QuicCarrier::read(table, before, receive_rate);
         return;
@@ -146,7 +146,7 @@ fn quic_carrier(
 }
 
 /// The tables `[leg.NAME]`: variants of `legs`, that of the ground before that of the satellite.
-pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile> {
+pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2], keys: Keys) -> Vec<Profile> {
     let mut profiles = Vec::new();
     for (name, place, mut table) in root.tables("leg") {
         let problem = |wrong| table.document().problem(place.clone(), wrong);
@@ -165,8 +165,14 @@ pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile
         if leg.carrier == Carrier::Scps && before != Carrier::Scps {
             leg.link = leg.link.pure_rate();
         }
+        if keys == Keys::Scenario && (leg.carrier == Carrier::Quic || before == Carrier::Quic) {
+            let what = "a variant of a leg, in a scenario, that QUIC carries or whose leg it does";
+            let expected =
+                "no such [leg.NAME] beside `carrier = \"quic\"`, which [sat] alone has there";
+            table.problem("carrier", Wrong::new(what, expected));
+        }
         let carrier = leg.quic.take();
-        quic_carrier(&mut table, &mut leg, carrier.as_ref(), None);
+        quic_carrier(&mut table, &mut leg, (keys, carrier.as_ref()), None);
         of_flows(&mut table, &mut leg, [false; 2]);
         table.finish();
         profiles.push(Profile {
