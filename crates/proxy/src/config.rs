@@ -30,7 +30,7 @@ use bentpipe_config::network::{
 use bentpipe_config::{Document, Problems, Table, Value, Wrong};
 use bentpipe_gateway_config::QuicPath;
 use bentpipe_gateway_config::quic::{self, KeyFile};
-use bentpipe_quic::{PublicKey, UnusableControl};
+use bentpipe_quic::{Identity, PublicKey, UnusableControl};
 use bentpipe_tunnel_sockets::{ClientLimits, Link, Rule};
 use std::fs::File;
 use std::io;
@@ -143,6 +143,21 @@ impl Config {
         }
         let config = config(document.root());
         document.finish(config)
+    }
+
+    /// Its endpoint, with the key `identity`.
+    ///
+    /// # Errors
+    /// [`UnusableControl`].
+    pub fn quic(&self, identity: Identity) -> Result<bentpipe_quic::Config, UnusableControl> {
+        let ipv6 = self.listen.is_ipv6();
+        let mut quic = self.link.config(identity, self.clients.clone(), ipv6)?;
+        quic.limits.connections = self.limits.connections;
+        quic.limits.memory = self.limits.buffered;
+        quic.limits.streams = u32::try_from(self.limits.client.tunnels).unwrap_or(u32::MAX);
+        // Those of the near side keep it.
+        quic.keep_alive = None;
+        Ok(quic)
     }
 }
 

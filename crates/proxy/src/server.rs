@@ -182,15 +182,7 @@ impl Proxy {
     pub fn start(config: &Config, file: &Path) -> Result<Self, StartError> {
         let identity = read_identity(&config.identity)?;
         let key = identity.public().to_string();
-        let clients = config.clients.clone();
-        let mut quic = config
-            .link
-            .config(identity, clients, config.listen.is_ipv6())?;
-        quic.limits.connections = config.limits.connections;
-        quic.limits.memory = config.limits.buffered;
-        quic.limits.streams = u32::try_from(config.limits.client.tunnels).unwrap_or(u32::MAX);
-        // Those of the near side keep it.
-        quic.keep_alive = None;
+        let quic = config.quic(identity)?;
         let far = Far {
             policy: policy(config)?,
             // The path alone is looked at: whoever knows the key may call the proxy as he likes.

@@ -69,16 +69,7 @@ impl QuicCarrier {
         let carrier = leg.quic.as_ref().ok_or(CarrierError::NoFarEnd)?;
         let identity = read_identity(&carrier.identity)?;
         let peer = carrier.peer_key.parse()?;
-        let usual = Leg::satellite(leg.link.rate).congestion;
-        let link = Link {
-            params: leg.link.clone(),
-            path: carrier.path.clone(),
-            // The kernel's usual control of a satellite leg is none that was asked for.
-            control: leg
-                .congestion
-                .clone()
-                .filter(|name| Some(name) != usual.as_ref()),
-        };
+        let link = Link::of_leg(leg, &carrier.path);
         let proxy = carrier.proxy;
         let config = link.config(identity, vec![peer], proxy.is_ipv6())?;
         let any: SocketAddr = match proxy {

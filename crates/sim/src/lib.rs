@@ -47,6 +47,7 @@ pub use app::App;
 pub use app_socket::Socket;
 pub use capture::Captures;
 pub use error::SimError;
+pub use link_counters::LinkCounters;
 pub use live::{Live, outline};
 pub use observer::{Observer, Standing};
 pub use packet::{Content, EndId, Packet};

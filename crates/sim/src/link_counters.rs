@@ -1,33 +1,52 @@
 //! Counts what happened on one direction of a link.
 
 use bentpipe_base::{DropCause, Fact, Instant, Observer};
+use bentpipe_outcome::SimplexLink;
 use core::time::Duration;
 
 /// What happened on one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LinkCounters {
+pub struct LinkCounters {
     /// Packets that began their way over the link.
-    pub(crate) packets: u64,
+    pub packets: u64,
     /// Packets for which the queue had no room.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Packets that the queue marked in place of dropping them.
-    pub(crate) marked: u64,
+    pub marked: u64,
     /// Packets of which bits were hit.
-    pub(crate) corrupted: u64,
+    pub corrupted: u64,
     /// Packets that vanished.
-    pub(crate) lost: u64,
+    pub lost: u64,
     /// Packets that a channel struck before they reached the queue.
-    pub(crate) struck_before_queue: u64,
+    pub struck_before_queue: u64,
     /// Most packets that waited in the queue at once, the one being sent not counted.
-    pub(crate) longest_queue: usize,
+    pub longest_queue: usize,
     /// What all packets together waited in the queue, in nanoseconds.
     waited: u64,
 }
 
 impl LinkCounters {
     /// What all packets together waited in the queue.
-    pub(crate) const fn waited(&self) -> Duration {
+    pub const fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited)
+    }
+
+    /// As the outcome of a run has it for that direction of `link`, with what is known of refused data besides.
+    pub fn outcome(&self, [link, from, to]: [&str; 3], refused_data: Option<u64>) -> SimplexLink {
+        SimplexLink {
+            link: link.to_owned(),
+            from: from.to_owned(),
+            to: to.to_owned(),
+            packets: self.packets,
+            corrupted: self.corrupted,
+            lost: self.lost,
+            struck_before_queue: self.struck_before_queue,
+            refused: self.refused,
+            marked: self.marked,
+            refused_data,
+            waited: self.waited(),
+            longest_queue: Some(self.longest_queue as u64),
+        }
     }
 }
 

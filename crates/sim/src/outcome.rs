@@ -49,22 +49,9 @@ pub(crate) fn of_run<O: Observer>(
     }
 }
 
-fn simplex_link([link, from, to]: [&String; 3], simplex: &SimplexLink) -> outcome::SimplexLink {
+fn simplex_link(names: [&String; 3], simplex: &SimplexLink) -> outcome::SimplexLink {
     let counters = simplex.direction.observer();
-    outcome::SimplexLink {
-        link: link.clone(),
-        from: from.clone(),
-        to: to.clone(),
-        packets: counters.packets,
-        corrupted: counters.corrupted,
-        lost: counters.lost,
-        struck_before_queue: counters.struck_before_queue,
-        refused: counters.refused,
-        marked: counters.marked,
-        refused_data: Some(simplex.refused_data),
-        waited: counters.waited(),
-        longest_queue: Some(counters.longest_queue as u64),
-    }
+    counters.outcome(names.map(String::as_str), Some(simplex.refused_data))
 }
 
 fn flow_outcome<O: Observer>(

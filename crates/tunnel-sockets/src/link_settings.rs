@@ -3,7 +3,7 @@
 use crate::tcp_port::TcpSettings;
 use bentpipe_base::Rate;
 use bentpipe_cc::{LinkParams, Settings};
-use bentpipe_gateway_config::QuicPath;
+use bentpipe_gateway_config::{Leg, QuicPath};
 use bentpipe_quic::{Config, CongestionControl, Identity, Path, PublicKey, UnusableControl};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -37,6 +37,18 @@ impl Link {
         let part = self.params.pace.value() * (mtu - TCP_HEADERS) / wire;
         let rate = self.params.rate.map(|rate| rate.scaled(part));
         TcpSettings { rate }
+    }
+
+    /// That of a gateway's `leg` with `path`.
+    pub fn of_leg(leg: &Leg, path: &QuicPath) -> Self {
+        let usual = Leg::satellite(leg.link.rate).congestion;
+        // The kernel's usual control of a satellite leg is none that was asked for.
+        let control = leg.congestion.clone();
+        Self {
+            params: leg.link.clone(),
+            path: path.clone(),
+            control: control.filter(|name| Some(name) != usual.as_ref()),
+        }
     }
 
     /// The configuration of an endpoint with `identity` that trusts `peers`, over IPv6 if `ipv6`.

@@ -75,6 +75,9 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
         wire: args.wire,
     };
     if args.pcap.is_none() && args.trace.is_none() && args.live.is_none() {
+        if let Some(outcome) = bentpipe_pair::run(scenario, &options).or_usage()? {
+            return Ok(outcome);
+        }
         let finished = bentpipe_sim::finish(scenario, &options).or_usage()?;
         let outcome = finished.outcome.clone();
         // The program ends after this run.

@@ -16,8 +16,8 @@ use bentpipe_scenario::study::{Engine, Figure, FigureKind, SMALL_SHARE};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_study::{
     Cell, Drawn, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, Shard, StudyError,
-    capture_folder, cells, gaps, judge, lines, load, share_within, simulate, simulate_captured,
-    single, sizes, time_sequence,
+    capture_folder, cells, gaps, judge, lines, load, share_within, simulate_captured, single,
+    sizes, time_sequence,
 };
 use clap::Subcommand;
 use progress::Bar;
@@ -368,7 +368,7 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
             warnings.note(scenario);
             match folder(scenario) {
                 Some(folder) => simulate_captured(scenario, &single, &folder),
-                None => simulate(scenario, &single),
+                None => bentpipe_pair::simulate(scenario, &single),
             }
         };
         bentpipe_study::run(study, &options, &measure)

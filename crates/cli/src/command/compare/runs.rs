@@ -4,8 +4,9 @@ use super::figures::{STEP, Side, on_grid};
 use crate::lateness::Lateness;
 use bentpipe_lab::{Controls, LabError, Measured, RunOptions, pool};
 use bentpipe_outcome::{self as outcome, End, Point};
+use bentpipe_pair::RunError;
 use bentpipe_scenario::{Flow, Scenario, Topology};
-use bentpipe_sim::{Options, SimError};
+use bentpipe_sim::Options;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +48,7 @@ pub(crate) fn cells(cases: &[Case], runs: u64) -> Vec<Cell> {
 }
 
 /// All runs of the simulator, by case and seed, a thread a case.
-pub(crate) fn simulate(cases: &[Case], runs: u64) -> Result<Vec<Vec<Run>>, SimError> {
+pub(crate) fn simulate(cases: &[Case], runs: u64) -> Result<Vec<Vec<Run>>, RunError> {
     thread::scope(|scope| {
         let threads: Vec<_> = cases
             .iter()
@@ -68,12 +69,12 @@ pub(crate) fn simulate(cases: &[Case], runs: u64) -> Result<Vec<Vec<Run>>, SimEr
     })
 }
 
-fn simulated(scenario: &Scenario, seed: u64) -> Result<Run, SimError> {
+fn simulated(scenario: &Scenario, seed: u64) -> Result<Run, RunError> {
     let options = Options {
         seed: Some(seed),
         ..Options::default()
     };
-    let run = bentpipe_sim::run_sampled(scenario, &options)?;
+    let run = bentpipe_pair::run_sampled(scenario, &options)?;
     let flows = run.flows.iter().zip(&scenario.flows).enumerate();
     let sides = flows.map(|(index, (flow, plan))| {
         let cwnd = on_grid(&windows(&run, index), flow.elapsed);

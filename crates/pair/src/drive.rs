@@ -1,0 +1,522 @@
+//! The loop: two sides, the link between them, and the flows on their tunnels.
+
+use crate::PairError;
+use crate::setup::Setup;
+use crate::transfer::{End, Transfer};
+use bentpipe_base::{Bytes, Instant, Machine as _, Output};
+use bentpipe_connect_tcp::{Target, Template};
+use bentpipe_link::{Direction, Link, Mark};
+use bentpipe_outcome as outcome;
+use bentpipe_plan::addresses::{Addresses, accepted_port};
+use bentpipe_plan::limits::FullPacket;
+use bentpipe_plan::links;
+use bentpipe_quic::{ConnectionId, Datagram, Endpoint};
+use bentpipe_scenario::{Amount, Flow, Topology};
+use bentpipe_sim::LinkCounters;
+use bentpipe_tunnel::{Event, Read, Role, Side, TunnelId};
+use bentpipe_tunnel_sockets::FecCounters;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+/// How long the near end may take to reach the far one, as in the lab.
+const REACH: Duration = Duration::from_secs(20);
+/// The connection stands so long before the run begins, as about in the lab, where flows are prepared then.
+const SETTLE: Duration = Duration::from_secs(1);
+const ENDS: [End; 2] = [End::Near, End::Far];
+
+/// A packet on the link, whose bytes nothing marks.
+struct Carried(Datagram);
+
+impl Mark for Carried {}
+
+/// A packet that entered the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When, since the near end began to connect.
+    pub at: Instant,
+    /// Whether from the near end.
+    pub from_near: bool,
+    /// Its length, headers of IP included.
+    pub length: Bytes,
+}
+
+/// What of a pair moves.
+pub(crate) struct Drive<'s> {
+    setup: Setup<'s>,
+    now: Instant,
+    begin: Instant,
+    /// The near one and the far one.
+    sides: [Side<Endpoint>; 2],
+    /// From each of them.
+    ways: [Direction<Carried, LinkCounters>; 2],
+    /// The near end's.
+    connection: Option<ConnectionId>,
+    /// The far end's.
+    served: Option<ConnectionId>,
+    /// Tunnels may be opened.
+    ready: bool,
+    /// Why the connection was lost last.
+    lost: String,
+    transfers: Vec<Transfer>,
+    /// The flow of a tunnel, by the end that names it.
+    flows: [BTreeMap<TunnelId, usize>; 2],
+    /// Tunnels, of which both ends tell.
+    opened: [u64; 2],
+    trace: Option<Vec<Departure>>,
+}
+
+impl<'s> Drive<'s> {
+    pub(crate) fn new(setup: Setup<'s>) -> Result<Self, PairError> {
+        let failed = |error: &dyn core::fmt::Display| PairError::Endpoint(error.to_string());
+        let [near, far] =
+            [(0, false), (1, true)].map(|(end, serves)| Endpoint::new(&setup.configs[end], serves));
+        let template = Template::of_authority(&setup.addresses[1].to_string());
+        let templates = vec![template.map_err(|error| failed(&error))?];
+        let near = near.map_err(|error| failed(&error))?;
+        let far = far.map_err(|error| failed(&error))?;
+        let near = Side::new(near, Role::Near, templates.clone());
+        let far = Side::new(far, Role::Far, templates);
+        let name = setup.hop.name;
+        let settings = links::settings(setup.hop.link).map_err(|why| PairError::Link {
+            link: name.to_owned(),
+            why: why.to_string(),
+        })?;
+        let [there, back] = settings.map(|settings| (settings, LinkCounters::default()));
+        let mut ways = Link::new(there, back, setup.seed, name).into_directions();
+        if setup.hop.link.ends[0] != setup.pair.near {
+            ways.reverse();
+        }
+        Ok(Self {
+            setup,
+            now: Instant::ZERO,
+            begin: Instant::ZERO,
+            sides: [near, far],
+            ways,
+            connection: None,
+            served: None,
+            ready: false,
+            lost: String::new(),
+            transfers: Vec::new(),
+            flows: [BTreeMap::new(), BTreeMap::new()],
+            opened: [0; 2],
+            trace: None,
+        })
+    }
+
+    /// With a trace.
+    pub(crate) fn traced(mut self) -> Self {
+        self.trace = Some(Vec::new());
+        self
+    }
+
+    /// Runs to its end.
+    pub(crate) fn run(mut self) -> Result<(outcome::Run, Vec<Departure>), PairError> {
+        self.reach()?;
+        let end = self.begin + self.setup.scenario.time_limit;
+        while self.now < end {
+            self.act();
+            if self
+                .transfers
+                .iter()
+                .all(|transfer| transfer.over.is_some())
+            {
+                break;
+            }
+            self.step(end);
+        }
+        self.act();
+        let trace = self.trace.take().unwrap_or_default();
+        Ok((self.outcome(), trace))
+    }
+
+    /// Waits for the connection; then the run begins.
+    fn reach(&mut self) -> Result<(), PairError> {
+        self.connect();
+        let end = Instant::ZERO + REACH;
+        while !self.ready {
+            self.act();
+            if self.now >= end {
+                return Err(PairError::Unreached {
+                    near: self.setup.pair.near.to_owned(),
+                    seconds: REACH.as_secs(),
+                    why: core::mem::take(&mut self.lost),
+                });
+            }
+            self.step(end);
+        }
+        self.begin = self.now + SETTLE;
+        while self.now < self.begin {
+            self.act();
+            self.step(self.begin);
+        }
+        for way in &mut self.ways {
+            way.begin(self.begin);
+        }
+        let flows = self.setup.scenario.flows.iter();
+        self.transfers = flows.map(|flow| Transfer::new(flow, self.begin)).collect();
+        Ok(())
+    }
+
+    fn connect(&mut self) {
+        let far = self.setup.addresses[1];
+        self.ready = false;
+        match self.sides[0].quic_mut().connect(far, self.now) {
+            Ok(connection) => self.connection = Some(connection),
+            Err(error) => self.lost = error.to_string(),
+        }
+    }
+
+    /// Does all that there is to do now.
+    fn act(&mut self) {
+        self.begin_and_end();
+        loop {
+            let told = self.drain();
+            if told.is_empty() {
+                break;
+            }
+            for (end, event) in told {
+                self.heard(end, event);
+            }
+        }
+    }
+
+    /// Opens the flows whose time has come, and ends those whose time is over.
+    fn begin_and_end(&mut self) {
+        for index in 0..self.transfers.len() {
+            let transfer = &self.transfers[index];
+            if transfer.over.is_some() {
+                continue;
+            }
+            if transfer.until.is_some_and(|until| until <= self.now) {
+                if let Some(tunnel) = transfer.tunnels[0] {
+                    self.sides[0].reset(tunnel);
+                }
+                self.transfers[index].end(self.now, None);
+            } else if transfer.tunnels[0].is_none() && transfer.start <= self.now {
+                self.open(index);
+            }
+        }
+    }
+
+    /// A client's SYN has come.
+    fn open(&mut self, index: usize) {
+        let opened = match self.connection.filter(|_| self.ready) {
+            Some(connection) => {
+                let target = self.target(index);
+                self.sides[0]
+                    .open(connection, &target)
+                    .map_err(|error| error.to_string())
+            }
+            None => Err("the far end is not reached".to_owned()),
+        };
+        match opened {
+            Ok(tunnel) => {
+                self.opened[0] += 1;
+                self.transfers[index].tunnels[0] = Some(tunnel);
+                self.flows[0].insert(tunnel, index);
+                if self.setup.early {
+                    self.connected(index);
+                }
+            }
+            Err(why) => self.transfers[index].end(self.now, Some(why)),
+        }
+    }
+
+    /// The server of a flow, whose port tells the flow.
+    fn target(&self, index: usize) -> Target {
+        let scenario = self.setup.scenario;
+        let flow = &scenario.flows[index];
+        let path = Topology::new(scenario).path(&flow.opened_by, flow.acceptor());
+        let address = path.map_or(self.setup.addresses[1].ip(), |path| {
+            Addresses::new(scenario).ends(&path)[1]
+        });
+        core::net::SocketAddr::new(address, accepted_port(index)).into()
+    }
+
+    /// The connection of a flow's opener stands.
+    fn connected(&mut self, index: usize) {
+        let transfer = &mut self.transfers[index];
+        transfer.connected.get_or_insert(self.now);
+        if transfer.source == End::Near {
+            self.send(End::Near, index);
+        }
+    }
+
+    /// Writes what `source`, where the source of a flow is, has to say.
+    fn send(&mut self, source: End, index: usize) {
+        let transfer = &mut self.transfers[index];
+        transfer.may_send = true;
+        let Some(tunnel) = transfer.tunnels[source as usize].filter(|_| transfer.over.is_none())
+        else {
+            return;
+        };
+        let side = &mut self.sides[source as usize];
+        while !transfer.is_sent() {
+            let mut piece = transfer.next();
+            match side.write(tunnel, &mut piece) {
+                Ok(written) => transfer.sent(written),
+                // Why it has ended is told besides.
+                Err(_) => return,
+            }
+            if !piece.is_empty() {
+                return;
+            }
+        }
+        // It may have ended meanwhile.
+        let _ = side.finish(tunnel);
+    }
+
+    fn heard(&mut self, end: End, event: Event) {
+        let of = |flows: &[BTreeMap<TunnelId, usize>; 2], tunnel: &TunnelId| {
+            flows[end as usize].get(tunnel).copied()
+        };
+        match event {
+            Event::Connected { connection, .. } if end == End::Far => {
+                self.served = Some(connection);
+            }
+            Event::Ready(_) => self.ready = true,
+            Event::Lost { reason, .. } => self.lost(end, &reason),
+            Event::Asked(tunnel, request) => self.asked(tunnel, request.target.port),
+            Event::Answered(tunnel, answer) => {
+                let Some(index) = of(&self.flows, &tunnel) else {
+                    return;
+                };
+                match answer {
+                    Ok(()) => self.connected(index),
+                    Err(why) => self.transfers[index].end(self.now, Some(why.to_string())),
+                }
+            }
+            Event::Readable(tunnel) => {
+                if let Some(index) = of(&self.flows, &tunnel) {
+                    self.read(end, tunnel, index);
+                }
+            }
+            Event::Writable(tunnel) => {
+                if let Some(index) = of(&self.flows, &tunnel)
+                    && self.transfers[index].source == end
+                    && self.transfers[index].may_send
+                {
+                    self.send(end, index);
+                }
+            }
+            Event::Reset(tunnel) => {
+                if let Some(index) = self.flows[end as usize].remove(&tunnel) {
+                    let why = "the tunnel was reset".to_owned();
+                    self.transfers[index].end(self.now, Some(why));
+                }
+            }
+            Event::Done(tunnel) => {
+                self.flows[end as usize].remove(&tunnel);
+            }
+            Event::Connected { .. }
+            | Event::NoProxy(_)
+            | Event::GoingAway(_)
+            | Event::Room(_)
+            | Event::Udp(..) => {}
+        }
+    }
+
+    /// The far end dials over a wire that takes no time.
+    fn asked(&mut self, tunnel: TunnelId, port: u16) {
+        let index = usize::from(port.saturating_sub(accepted_port(0)));
+        if self.sides[1].accept(tunnel).is_err() || index >= self.transfers.len() {
+            return;
+        }
+        self.opened[1] += 1;
+        self.flows[1].insert(tunnel, index);
+        self.transfers[index].tunnels[1] = Some(tunnel);
+        if self.transfers[index].source == End::Far {
+            self.send(End::Far, index);
+        }
+    }
+
+    fn read(&mut self, end: End, tunnel: TunnelId, index: usize) {
+        let side = &mut self.sides[end as usize];
+        let transfer = &mut self.transfers[index];
+        let receives = transfer.source != end;
+        loop {
+            match side.read(tunnel) {
+                Ok(Read::Data(piece)) if receives && transfer.over.is_none() => {
+                    transfer.got(piece.len(), self.now);
+                }
+                Ok(Read::Data(_)) => {}
+                Ok(Read::Final) => {
+                    if receives {
+                        // A receiver that has all closes its side too.
+                        let _ = side.finish(tunnel);
+                        transfer.end(self.now, None);
+                    }
+                }
+                Ok(Read::Blocked) | Err(_) => return,
+            }
+        }
+    }
+
+    /// A connection is gone, and all flows on it; the near end makes another.
+    fn lost(&mut self, end: End, reason: &str) {
+        let flows = core::mem::take(&mut self.flows[end as usize]);
+        for index in flows.into_values() {
+            self.transfers[index].end(self.now, Some(reason.to_owned()));
+        }
+        if end == End::Near {
+            reason.clone_into(&mut self.lost);
+            self.connect();
+        }
+    }
+
+    /// Everything that leaves enters the link; returns what both sides tell.
+    fn drain(&mut self) -> Vec<(End, Event)> {
+        let mut told = Vec::new();
+        let now = self.now;
+        for end in ENDS {
+            let way = &mut self.ways[end as usize];
+            let trace = &mut self.trace;
+            let headers = self.setup.headers;
+            self.sides[end as usize].drain(now, |output| match output {
+                Output::Packet((), datagram) => {
+                    let length = Bytes(datagram.data.len() as u64) + headers;
+                    if let Some(trace) = trace {
+                        trace.push(Departure {
+                            at: now,
+                            from_near: end == End::Near,
+                            length,
+                        });
+                    }
+                    // What the queue has no room for is gone.
+                    let _ = way.push(Carried(datagram), length, now);
+                }
+                Output::Event(event) => told.push((end, event)),
+            });
+        }
+        told
+    }
+
+    /// Goes on to when something is due, at the latest to `end`.
+    fn step(&mut self, end: Instant) {
+        let sides = self.sides.iter().filter_map(Side::deadline);
+        let ways = self.ways.iter().filter_map(Direction::deadline);
+        let flows = self
+            .transfers
+            .iter()
+            .filter(|transfer| transfer.over.is_none());
+        let flows = flows.filter_map(|transfer| match transfer.tunnels[0] {
+            None => Some(transfer.start),
+            Some(_) => transfer.until,
+        });
+        let next = sides.chain(ways).chain(flows).min();
+        self.now = next.unwrap_or(end).min(end).max(self.now);
+        for from in ENDS {
+            let to = 1 - from as usize;
+            while let Some((_, Carried(mut datagram))) = self.ways[from as usize].deliver(self.now)
+            {
+                datagram.peer = self.setup.addresses[from as usize];
+                self.sides[to].input((), datagram, self.now);
+            }
+        }
+        for side in &mut self.sides {
+            if side.deadline().is_some_and(|due| due <= self.now) {
+                side.timeout(self.now);
+            }
+        }
+    }
+
+    fn outcome(&self) -> outcome::Run {
+        let scenario = self.setup.scenario;
+        let topology = Topology::new(scenario);
+        let flows = scenario.flows.iter().zip(&self.transfers);
+        outcome::Run {
+            engine: outcome::Engine::Simulator,
+            scenario: scenario.name.clone(),
+            seed: self.setup.seed,
+            elapsed: self.now.since(self.begin),
+            flows: flows
+                .map(|(flow, transfer)| self.flow(flow, transfer, &topology))
+                .collect(),
+            links: self.links(),
+            proxies: self.proxies(),
+            ..outcome::Run::default()
+        }
+    }
+
+    fn flow(&self, flow: &Flow, transfer: &Transfer, topology: &Topology<'_>) -> outcome::Flow {
+        let since = |at: Instant| at.since(transfer.start);
+        let by_size = matches!(flow.amount, Amount::Bytes(_));
+        let end = match &transfer.over {
+            None => outcome::End::CutOff,
+            Some((_, None)) => outcome::End::Finished,
+            Some((_, Some(why))) => outcome::End::Failed(why.clone()),
+        };
+        let finished = end == outcome::End::Finished;
+        let completion = transfer.last.filter(|_| by_size && finished).map(since);
+        let path = topology.path(&flow.from, &flow.to);
+        let over = transfer.over.as_ref().map_or(self.now, |(at, _)| *at);
+        outcome::Flow {
+            name: flow.name.clone(),
+            control: "quic".to_owned(),
+            size: match flow.amount {
+                Amount::Bytes(size) => Some(size),
+                Amount::Segments(_) | Amount::Duration(_) => None,
+            },
+            round_trip: topology
+                .round_trip(&flow.from, &flow.to)
+                .unwrap_or_default(),
+            limit: path.and_then(|path| {
+                FullPacket::new(self.setup.scenario, flow, &path).goodput_limit(&path)
+            }),
+            received: Bytes(transfer.received),
+            connect: transfer.connected.map(since),
+            elapsed: completion.unwrap_or_else(|| since(over)),
+            completion,
+            end,
+            ..outcome::Flow::default()
+        }
+    }
+
+    fn links(&self) -> Vec<outcome::SimplexLink> {
+        let hop = &self.setup.hop;
+        let ways = self
+            .ways
+            .iter()
+            .zip([[hop.from, hop.to], [hop.to, hop.from]]);
+        let mut links: Vec<_> = ways
+            .map(|(way, [from, to])| outcome::SimplexLink {
+                // Nobody counts who waits.
+                longest_queue: None,
+                ..way.observer().outcome([hop.name, from, to], None)
+            })
+            .collect();
+        if hop.link.ends[0] != hop.from {
+            links.reverse();
+        }
+        links
+    }
+
+    /// What each end did.
+    fn proxies(&self) -> Vec<outcome::Proxy> {
+        let names = [self.setup.pair.near, self.setup.pair.far];
+        let connections = [self.connection, self.served];
+        let ends = names
+            .into_iter()
+            .zip(connections)
+            .zip(self.opened)
+            .zip(&self.sides);
+        let mut all: Vec<_> = ends
+            .map(|(((name, connection), opened), side)| {
+                let stats = connection.and_then(|connection| side.quic().stats(connection));
+                let fec = stats.and_then(|stats| stats.fec).map(FecCounters::from);
+                let fec = fec.unwrap_or_default();
+                outcome::Proxy {
+                    name: name.to_owned(),
+                    counters: vec![
+                        ("tunnels", opened),
+                        ("fec_repairs", fec.repairs),
+                        ("fec_recovered", fec.recovered),
+                        ("fec_unrepaired", fec.unrepaired),
+                    ],
+                }
+            })
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+}

@@ -1,0 +1,97 @@
+//! One flow: what its two hosts have said, and what is left.
+
+use bentpipe_base::Instant;
+use bentpipe_scenario::{Amount, Flow};
+use bentpipe_tunnel::TunnelId;
+use bytes::Bytes;
+
+/// As much as is written at once.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Which of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Near,
+    Far,
+}
+
+/// A flow.
+#[derive(Clone, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) start: Instant,
+    /// When its time is over, if it lasts one.
+    pub(crate) until: Option<Instant>,
+    /// At which end its source is.
+    pub(crate) source: End,
+    /// What the near end and the far one call its tunnel.
+    pub(crate) tunnels: [Option<TunnelId>; 2],
+    /// Its source's connection stands.
+    pub(crate) may_send: bool,
+    /// What its source has not handed over; `None`: it never ends.
+    left: Option<u64>,
+    pub(crate) received: u64,
+    pub(crate) connected: Option<Instant>,
+    /// Its last byte came.
+    pub(crate) last: Option<Instant>,
+    /// When it was over, and why that was a failure.
+    pub(crate) over: Option<(Instant, Option<String>)>,
+}
+
+impl Transfer {
+    pub(crate) fn new(flow: &Flow, begin: Instant) -> Self {
+        let start = begin + flow.start;
+        Self {
+            start,
+            until: match flow.amount {
+                Amount::Duration(time) => Some(start + time),
+                Amount::Bytes(_) | Amount::Segments(_) => None,
+            },
+            source: if flow.opened_by == flow.from {
+                End::Near
+            } else {
+                End::Far
+            },
+            tunnels: [None; 2],
+            may_send: false,
+            left: match flow.amount {
+                Amount::Bytes(size) => Some(size.0),
+                Amount::Duration(_) | Amount::Segments(_) => None,
+            },
+            received: 0,
+            connected: None,
+            last: None,
+            over: None,
+        }
+    }
+
+    /// The next bytes that its source hands over; empty: there are no more.
+    pub(crate) fn next(&self) -> Bytes {
+        let most = ZEROS.len();
+        let length = self.left.map_or(most, |left| {
+            usize::try_from(left).map_or(most, |left| left.min(most))
+        });
+        Bytes::from_static(&ZEROS[..length])
+    }
+
+    /// So many of them were taken.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.left {
+            *left -= bytes as u64;
+        }
+    }
+
+    /// Whether its source has handed over all.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    /// So many came at its receiver.
+    pub(crate) fn got(&mut self, bytes: usize, now: Instant) {
+        self.received += bytes as u64;
+        self.last = Some(now);
+    }
+
+    pub(crate) fn end(&mut self, now: Instant, why: Option<String>) {
+        self.over.get_or_insert((now, why));
+    }
+}
