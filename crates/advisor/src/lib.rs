@@ -4,7 +4,7 @@
 //! A [`Question`] is what the sliders of the page say. Each [`Alternative`] (end to end, a split, Snoop, SCPS-TP) and
 //! each [`Measure`] (a page, 100 kB, 2 MB, 100 MB) has a scenario, which is text as a user would write it:
 //! [`scenario()`]. [`measure()`] runs that text, so that every [`Figure`] is one that `bentpipe sim run` prints of the file
-//! that is shown beside it. [`advise`] puts all figures into words, and [`gateway_config`] is the file for the gateway.
+//! that is shown beside it. [`advise`] puts all figures into words, and [`gateway_config()`] is the file for the gateway.
 //!
 //! Nothing here reads a clock or a file: the page runs this crate as WebAssembly (`web/wasm/advisor`), tests run
 //! it natively, and both have the same figures, bit for bit. Begin with [`Question`], then `scenario_text.rs`.

@@ -199,7 +199,7 @@ mod tests {
         for k in 0..100 {
             rto.sample(at(1000 * k), at(1000 * k + 600), k..k + 1);
         }
-        assert_eq!(rto.timeout(), Duration::from_millis(800));
+        assert_eq!(rto.timeout().as_millis(), 800);
     }
 
     #[test]
@@ -215,11 +215,12 @@ mod tests {
             rto.sample(at(1000), at(1500), segment..30);
         }
         assert_eq!(rto.timeout(), Duration::from_millis(1500));
-        // Each round trip takes a quarter of what is above 200.
+        // The deviation has fallen to 421 when the next round trip begins: a quarter of what is above it goes.
         rto.sample(at(2000), at(2500), 31..60);
-        assert_eq!(rto.timeout(), Duration::from_millis(1300));
+        assert_eq!(rto.timeout().as_millis(), 1355);
+        // And of what is above the least, a round trip later.
         rto.sample(at(3000), at(3500), 61..90);
-        assert_eq!(rto.timeout(), Duration::from_millis(1150));
+        assert_eq!(rto.timeout().as_millis(), 1191);
     }
 
     #[test]
