@@ -444,6 +444,9 @@ fn refuses_key(code: u64) -> bool {
     matches!(code, 0x12a..=0x12e | 0x131 | 0x174)
 }
 
+/// What is said where a peer refuses the key that it was shown.
+pub(crate) const KEY_REFUSED: &str = "the peer does not trust this side's key";
+
 /// Why a connection is gone, for an operator.
 fn words(reason: &ConnectionError) -> String {
     match reason {
@@ -452,7 +455,7 @@ fn words(reason: &ConnectionError) -> String {
             None => error.to_string(),
         },
         ConnectionError::ConnectionClosed(close) if refuses_key(close.error_code.into()) => {
-            "the peer does not trust this side's key".to_owned()
+            KEY_REFUSED.to_owned()
         }
         ConnectionError::ApplicationClosed(close) => {
             format!(

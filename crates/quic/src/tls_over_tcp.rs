@@ -1,7 +1,7 @@
 //! TLS of an endpoint's keys for what its driver carries over TCP beside it.
 
 use crate::config::ConfigError;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, KEY_REFUSED};
 use crate::keys;
 use std::sync::Arc;
 
@@ -33,6 +33,10 @@ impl Endpoint {
 
     /// What is said of a handshake over TCP that failed for these `words` of TLS.
     pub fn refusal(words: &str) -> String {
+        let alert = words.strip_prefix("received fatal alert: ");
+        if alert.is_some_and(|alert| alert.contains("Certificate") || alert == "AccessDenied") {
+            return KEY_REFUSED.to_owned();
+        }
         keys::PublicKey::untrusted(words).map_or_else(
             || words.to_owned(),
             |key| format!("the peer's key {key} is not trusted"),
