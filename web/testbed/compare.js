@@ -1,7 +1,7 @@
 // Compare: runs side by side. The address is a permanent link: it names their folders.
 import { known, make } from "./page.js";
 import { ask, attempt, save, say } from "./ask.js";
-import { Course, Lines } from "./lines.js";
+import { Course, Lines, short } from "./lines.js";
 import { captures, cell } from "./watch.js";
 
 const OVER = ["done", "failed", "stopped", "interrupted"];
@@ -129,5 +129,5 @@ function difference(value, base) {
   if (base === 0) return value === 0 ? "the same" : "";
   const share = value / base - 1;
   if (Math.abs(share) < 5e-4) return "the same";
-  return value / base >= 3 ? `${(value / base).toFixed(1)}×` : `${share > 0 ? "+" : "−"}${(100 * Math.abs(share)).toFixed(1)}%`;
+  return value / base >= 3 ? `${short(value / base)}×` : `${share > 0 ? "+" : "−"}${(100 * Math.abs(share)).toFixed(1)}%`;
 }

@@ -134,7 +134,7 @@ export function short(value) {
   if (size >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
   if (size >= 1e4) return `${(value / 1e3).toFixed(0)}k`;
   if (size >= 100 || Number.isInteger(value)) return value.toFixed(0);
-  return value.toPrecision(3);
+  return size < 1e-3 ? value.toExponential(1) : value.toPrecision(3);
 }
 
 /** The course of a run, taken from the lines of its feed: series by flow and link. */

@@ -182,7 +182,7 @@ export function captures(run) {
 
 const COLUMNS = [["outcome", "outcome"], ["congestion_control", "control"], ["goodput_mbps", "goodput, Mbit/s"], ["completion_s", "completion, s"], ["connect_s", "connect, s"], ["segments_again", "sent again, segments"], ["timeouts", "timeouts"], ["mean_queueing_ms", "queueing, ms"]];
 
-export const cell = (value) => (typeof value === "number" ? (Number.isInteger(value) ? `${value}` : value.toPrecision(5)) : known(value) ? `${value}` : "—");
+export const cell = (value) => (typeof value === "number" ? (Number.isInteger(value) ? `${value}` : Math.abs(value) < 1e-3 ? value.toExponential(3) : value.toPrecision(5)) : known(value) ? `${value}` : "—");
 
 function flows(all) {
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Flows" }, make("table", {},

@@ -13,10 +13,10 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::ends::{AMOUNT, carry_both_ways, meets_a_reset};
+use support::ends::{AMOUNT, carry_both_ways, meets_a_reset, resets_reach_the_other_end};
 use support::pair::{Pair, split_one};
 use support::proxy::{self, Keys, OPEN, ProxyProcess, Tunnelled, failures, is_up};
-use support::{Ip, abort, child, connect_in, eventually, exchange};
+use support::{Ip, child, connect_in, eventually, exchange};
 
 /// Both answers to when a SYN is answered, as a leg has them.
 const HANDSHAKES: [&str; 2] = ["handshake = \"early\"\n", "handshake = \"end-to-end\"\n"];
@@ -96,18 +96,7 @@ fn who_speaks_first_and_half_closes_are_as_without() {
 fn a_reset_of_either_end_reaches_the_other() {
     need!(Root, Nft, Tproxy);
     let on = Tunnelled::new(Ip::V4, OPEN, "");
-    for of_client in [true, false] {
-        let mut ends = on.pair.pair(Ip::V4);
-        exchange(&mut ends);
-        let (client, server) = ends;
-        let (closes, mut hears) = if of_client {
-            (client, server)
-        } else {
-            (server, client)
-        };
-        abort(closes);
-        meets_a_reset("the other end", &mut hears, Duration::from_secs(5));
-    }
+    resets_reach_the_other_end(|| on.pair.pair(Ip::V4));
 }
 
 /// Flows on tunnels are among the busiest, with what they carried each way.

@@ -9,10 +9,10 @@ use bentpipe_os::{need, nft};
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
-use support::ends::{carry_both_ways, meets_a_reset};
+use support::ends::{carry_both_ways, meets_a_reset, resets_reach_the_other_end};
 use support::pair::{Pair, split_one};
 use support::proxy::{self, Keys, OPEN, Tunnelled, is_up};
-use support::{Ip, Running, abort, eventually, exchange};
+use support::{Ip, Running, eventually, exchange};
 
 /// UDP is dropped on the link both ways, or no more.
 fn block_udp(pair: &Pair, blocks: bool) {
@@ -65,18 +65,7 @@ fn from_the_start_tunnels_go_by_tcp() {
         assert!(waited < Duration::from_secs(2), "{waited:?}");
         assert_eq!(seen(&pair, ip), ip.gateway_lan());
         eventually("it is told", || carrier(&gateway) == (Some("http2"), true));
-        for of_client in [true, false] {
-            let mut ends = pair.pair(ip);
-            exchange(&mut ends);
-            let (client, server) = ends;
-            let (closes, mut hears) = if of_client {
-                (client, server)
-            } else {
-                (server, client)
-            };
-            abort(closes);
-            meets_a_reset("the other end", &mut hears, Duration::from_secs(5));
-        }
+        resets_reach_the_other_end(|| pair.pair(ip));
     }
 }
 

@@ -239,14 +239,7 @@ impl Pair {
     }
 
     fn client(&self, target: Target) -> TcpStream {
-        let listener = TcpListener::bind(loopback()).unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        self.near
-            .carry(listener.accept().unwrap().0, target, Box::new(()));
-        client
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
-        client
+        support::client(&self.near, target)
     }
 
     /// An echo through the pair works, half-closes included.

@@ -1,6 +1,6 @@
 //! What the two ends of a connection do.
 
-use super::pattern;
+use super::{abort, exchange, pattern};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
@@ -41,4 +41,20 @@ pub fn meets_a_reset(what: &str, stream: &mut TcpStream, within: Duration) {
     }
     let took = begun.elapsed();
     assert!(took < within, "{what}: {took:?}");
+}
+
+/// Ends new connections from each side in turn by a reset, which has to reach the other.
+pub fn resets_reach_the_other_end(connect: impl Fn() -> (TcpStream, TcpStream)) {
+    for of_client in [true, false] {
+        let mut ends = connect();
+        exchange(&mut ends);
+        let (client, server) = ends;
+        let (closes, mut hears) = if of_client {
+            (client, server)
+        } else {
+            (server, client)
+        };
+        abort(closes);
+        meets_a_reset("the other end", &mut hears, Duration::from_secs(5));
+    }
 }

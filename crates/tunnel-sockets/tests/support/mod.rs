@@ -2,14 +2,26 @@
 
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_cc::{LinkParams, Settings};
-use bentpipe_connect_tcp::Template;
+use bentpipe_connect_tcp::{Target, Template};
 use bentpipe_quic::{Config, CongestionControl, Identity, Limits, Path};
-use bentpipe_tunnel_sockets::{ClientLimits, Far, Policy, Rule};
-use std::net::SocketAddr;
+use bentpipe_tunnel_sockets::{ClientLimits, Far, Near, Policy, Rule};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 pub(crate) fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
+}
+
+/// A client's end of a connection that `near` carries to `target`.
+#[allow(dead_code, reason = "not all tests carry TCP")]
+pub(crate) fn client(near: &Near, target: Target) -> TcpStream {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    near.carry(listener.accept().unwrap().0, target, Box::new(()));
+    client
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    client
 }
 
 /// The near and the far end's settings of a fast path on loopback; each knows the other's key.
