@@ -281,6 +281,7 @@ mod tests {
     use super::*;
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
     fn find(states: States, local: SocketAddr) -> Option<Connection> {
         let found = Diag::open().unwrap().connections(states).unwrap();
@@ -373,6 +374,12 @@ mod tests {
                 near.shutdown(std::net::Shutdown::Write).unwrap();
                 assert_eq!(far.read(&mut [0; 1]).unwrap(), 0);
                 drop((near, far));
+                // On a busy host the last end is read a moment later.
+                let deadline = Instant::now() + Duration::from_secs(5);
+                while find(in_time_wait, waits).is_none() {
+                    assert!(Instant::now() < deadline, "no TIME-WAIT");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 // Its last bytes find a closed window.
                 let (stuck, mut near, mut far) = connect();
                 near.set_nonblocking(true).unwrap();
