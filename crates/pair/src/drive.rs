@@ -309,6 +309,7 @@ impl<'s> Drive<'s> {
                 self.flows[end as usize].remove(&tunnel);
             }
             Event::Connected { .. }
+            | Event::Early(_)
             | Event::NoProxy(_)
             | Event::GoingAway(_)
             | Event::Room(_)

@@ -14,12 +14,12 @@ const GENERATION: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct UsedTokens(Mutex<Generations>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Generations {
     now: Generation,
     past: Generation,
-    /// The latest issue of a token that was forgotten.
-    forgotten: SystemTime,
+    /// The latest issue of a token that was forgotten, if any was.
+    forgotten: Option<SystemTime>,
 }
 
 #[derive(Debug)]
@@ -38,16 +38,6 @@ impl Default for Generation {
     }
 }
 
-impl Default for Generations {
-    fn default() -> Self {
-        Self {
-            now: Generation::default(),
-            past: Generation::default(),
-            forgotten: UNIX_EPOCH,
-        }
-    }
-}
-
 impl TokenLog for UsedTokens {
     fn check_and_insert(
         &self,
@@ -57,7 +47,10 @@ impl TokenLog for UsedTokens {
     ) -> Result<(), TokenReuseError> {
         // Nothing panics midway, so what is poisoned is as good as any.
         let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if issued <= tokens.forgotten || tokens.past.nonces.contains(&nonce) {
+        let old = tokens
+            .forgotten
+            .is_some_and(|forgotten| issued <= forgotten);
+        if old || tokens.past.nonces.contains(&nonce) {
             return Err(TokenReuseError);
         }
         if !tokens.now.nonces.insert(nonce) {
@@ -65,7 +58,9 @@ impl TokenLog for UsedTokens {
         }
         tokens.now.latest = tokens.now.latest.max(issued);
         if tokens.now.nonces.len() >= GENERATION {
-            tokens.forgotten = tokens.forgotten.max(tokens.past.latest);
+            if !tokens.past.nonces.is_empty() {
+                tokens.forgotten = tokens.forgotten.max(Some(tokens.past.latest));
+            }
             tokens.past = core::mem::take(&mut tokens.now);
         }
         Ok(())

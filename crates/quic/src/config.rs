@@ -5,6 +5,7 @@ use crate::clock::{Base, Calendar};
 use crate::congestion::{CongestionControl, Maker};
 use crate::keys::{self, Identity, PublicKey, TrustedKeys};
 use crate::network_path::{LEAST_PAYLOAD, Path, TooManyGaps};
+use crate::session_tickets::{HeldTickets, IssuedTickets, TICKETS};
 use bentpipe_base::{Bytes, Stream};
 use bentpipe_fec::Overhead;
 use core::time::Duration;
@@ -14,6 +15,8 @@ use quinn_proto::{
     MtuDiscoveryConfig, RandomConnectionIdGenerator, ServerConfig, TransportConfig,
     ValidationTokenConfig, VarInt,
 };
+
+use rustls::client::Resumption;
 use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
@@ -128,6 +131,8 @@ pub(crate) struct Parts {
     pub(crate) client: ClientConfig,
     pub(crate) calendar: Calendar,
     pub(crate) trusted: TrustedKeys,
+    pub(crate) issued: Arc<IssuedTickets>,
+    pub(crate) held: Arc<HeldTickets>,
     pub(crate) maker: Arc<Maker>,
     pub(crate) fec: Option<bentpipe_fec::Config>,
 }
@@ -182,8 +187,15 @@ impl Config {
         let trusted = TrustedKeys::new(self.peers.clone());
         let fec = self.fec.is_some();
         let known = || keys::protocols(fec);
-        let server = keys::server(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
-        let client = keys::client(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
+        let mut server = keys::server(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
+        let mut client = keys::client(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
+        let (issued, held) = <(Arc<IssuedTickets>, Arc<HeldTickets>)>::default();
+        server.session_storage = Arc::<IssuedTickets>::clone(&issued);
+        server.send_tls13_tickets = TICKETS;
+        // QUIC bounds what comes early by its windows, and allows no other value (RFC 9001, section 4.6.1).
+        server.max_early_data_size = u32::MAX;
+        client.resumption = Resumption::store(Arc::<HeldTickets>::clone(&held));
+        client.enable_early_data = true;
         let server = QuicServerConfig::try_from(server).map_err(suite)?;
         let client = QuicClientConfig::try_from(client).map_err(suite)?;
         let maker = Arc::new(Maker {
@@ -200,6 +212,8 @@ impl Config {
             client: self.client(client, transport),
             calendar,
             trusted,
+            issued,
+            held,
             maker,
             fec: self.fec_config(),
         })

@@ -2,6 +2,7 @@
 
 use crate::clock::Base;
 use crate::config::varint;
+use crate::early_data::EarlyData;
 use crate::protection::{FecStats, Protection, RepairShare, eliciting};
 use crate::stack_interface::{Closed, Code, Datagram, End, Read, StreamId, Unsent};
 use crate::token_bucket::Bucket;
@@ -49,6 +50,10 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// Its handshake is through.
     pub(crate) connected: bool,
+    /// The driver was told that it stands.
+    pub(crate) told: bool,
+    /// What was written so far, where the handshake is not through and a ticket lets it leave all the same.
+    pub(crate) early: Option<EarlyData>,
     /// Its entry among the endpoint's timers.
     pub(crate) timer: Option<Instant>,
     /// Where the peer is.
@@ -99,6 +104,8 @@ impl Connection {
             stack,
             queued: false,
             connected: false,
+            told: false,
+            early: None,
             timer: None,
             bucket: Bucket::new(),
             paced: None,
@@ -304,14 +311,17 @@ impl Connection {
             return Err(Closed);
         }
         // The stack takes a whole chunk off the slice without shortening what it was given.
-        let before = data.len();
+        let whole = data.clone();
         match side.write_chunks(core::slice::from_mut(data)) {
             Ok(taken) => {
                 if taken.chunks == 1 {
                     *data = Chunk::new();
                 }
-                debug_assert_eq!(data.len(), before - taken.bytes);
+                debug_assert_eq!(data.len(), whole.len() - taken.bytes);
                 *written += taken.bytes as u64;
+                if let Some(early) = &mut self.early {
+                    early.written(stream, whole.slice(..taken.bytes));
+                }
                 Ok(taken.bytes)
             }
             Err(WriteError::Blocked) => Ok(0),
@@ -347,7 +357,18 @@ impl Connection {
             End::Reset(with) => self.stack.send_stream(id).reset(code(with)).is_ok(),
             End::Stop(with) => self.stack.recv_stream(id).stop(code(with)).is_ok(),
         };
-        if done { Ok(()) } else { Err(Closed) }
+        if !done {
+            return Err(Closed);
+        }
+        if let Some(early) = &mut self.early {
+            early.ended(stream, end);
+        }
+        Ok(())
+    }
+
+    /// Streams are as if nothing had been written to any.
+    pub(crate) fn forget_written(&mut self) {
+        self.written.clear();
     }
 
     /// Whether that changes anything.

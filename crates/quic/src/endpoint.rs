@@ -1,11 +1,15 @@
 //! An endpoint of one UDP socket, and its connections.
 
+mod connection_events;
+
 use crate::clock::{Base, Calendar};
 use crate::config::{Config, ConfigError, Limits};
 use crate::congestion::Maker;
 use crate::connection::{Connection, ConnectionStats};
+use crate::early_data::EarlyData;
 use crate::keys::{Identity, PublicKey, TrustedKeys};
-use crate::protection::{self, is_agreed};
+use crate::protection;
+use crate::session_tickets::{HeldTickets, IssuedTickets};
 use crate::stack_interface::{
     Closed, Code, ConnectionId, Datagram, Direction, End, Event, Quic, Read, StreamId, StreamRef,
     Unopened, Unsent,
@@ -13,8 +17,7 @@ use crate::stack_interface::{
 use bentpipe_base::{Bytes, Instant, Machine};
 use bytes::{Bytes as Chunk, BytesMut};
 use quinn_proto::{
-    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Incoming, StreamEvent,
-    Transmit,
+    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Incoming, Transmit, VarInt,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -23,8 +26,8 @@ use thiserror::Error;
 
 /// Answers to datagrams of no connection that may wait to be sent; more are dropped.
 const ANSWERS: usize = 1024;
-/// What connections are asked to be called by; nobody looks at it, for keys are pinned.
-const SERVER_NAME: &str = "bentpipe";
+/// Said to who comes with a ticket that was used.
+const USED_TICKET: &str = "this ticket was used";
 
 /// A datagram's peer, and the address of this host at which it came.
 type Ends = (SocketAddr, Option<IpAddr>);
@@ -67,6 +70,8 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     pub(crate) trusted: TrustedKeys,
     pub(crate) identity: Identity,
+    issued: Arc<IssuedTickets>,
+    held: Arc<HeldTickets>,
     maker: Arc<Maker>,
     fec: Option<bentpipe_fec::Config>,
     /// The newest connection of each peer's address that has forward error correction.
@@ -99,13 +104,16 @@ impl Endpoint {
             events: VecDeque::new(),
             trusted: parts.trusted,
             identity: config.identity.clone(),
+            issued: parts.issued,
+            held: parts.held,
             maker: parts.maker,
             fec: parts.fec,
             protected: BTreeMap::new(),
         })
     }
 
-    /// Begins a connection. [`Event::Connected`] comes, or [`Event::Lost`].
+    /// Begins a connection. [`Event::Connected`] comes, or [`Event::Lost`]; before them [`Event::Early`] where a ticket of the peer is
+    /// held.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -119,17 +127,31 @@ impl Endpoint {
         }
         self.calendar.set(now);
         let at = self.base.to_std(now);
-        let begun = { &mut self.stack }.connect(at, self.client.clone(), peer, SERVER_NAME);
+        // Nobody looks at the name, for keys are pinned: tickets are held by it.
+        let name = peer.ip().to_string();
+        let begun = { &mut self.stack }.connect(at, self.client.clone(), peer, &name);
         let (handle, connection) = begun.map_err(|reason| ConnectError::Address {
             peer,
             reason: reason.to_string(),
         })?;
-        Ok(self.admit(handle, connection))
+        let early = connection.has_0rtt();
+        let id = self.admit(handle, connection, now);
+        if early && let Some(connection) = self.connections.get_mut(&id) {
+            connection.early = Some(EarlyData::default());
+            self.events.push_back(Event::Early {
+                connection: id,
+                peer,
+            });
+        }
+        Ok(id)
     }
 
-    /// Trusts `peers` from the next handshake on, and nobody else. Connections that stand stay.
+    /// Trusts `peers` from the next handshake on, and nobody else; what was agreed on with peers before is resumed no more. Connections
+    /// that stand stay.
     pub fn trust(&self, peers: Vec<PublicKey>) {
         self.trusted.set(peers);
+        self.issued.forget();
+        self.held.forget();
     }
 
     /// Accepts no more connections; those that stand go on.
@@ -164,7 +186,12 @@ impl Endpoint {
         self.connections.len()
     }
 
-    fn admit(&mut self, handle: ConnectionHandle, stack: quinn_proto::Connection) -> ConnectionId {
+    fn admit(
+        &mut self,
+        handle: ConnectionHandle,
+        stack: quinn_proto::Connection,
+        now: Instant,
+    ) -> ConnectionId {
         let id = ConnectionId(self.next);
         self.next += 1;
         self.by_handle.insert(handle.0, id);
@@ -173,7 +200,7 @@ impl Endpoint {
             connection.share_with(share);
         }
         self.connections.insert(id, connection);
-        self.settle(id);
+        self.settle(id, now);
         id
     }
 
@@ -184,46 +211,6 @@ impl Endpoint {
         {
             connection.queued = true;
             self.queue.push_back(id);
-        }
-    }
-
-    /// After anything that was done to a connection: what it tells is passed on, and it is asked for datagrams.
-    fn settle(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let mut drained = false;
-        while let Some(event) = connection.stack.poll_endpoint_events() {
-            drained |= event.is_drained();
-            if let Some(answer) = self.stack.handle_event(connection.handle, event) {
-                connection.stack.handle_event(answer);
-            }
-        }
-        while let Some(event) = connection.stack.poll() {
-            match event {
-                quinn_proto::Event::HandshakeDataReady => {
-                    if let Some(config) = self.fec
-                        && is_agreed(connection.stack.crypto_session())
-                    {
-                        connection.protect(config);
-                        // Nobody takes an address from a connection before he has shown his key.
-                        self.protected.entry(connection.peer).or_insert(id);
-                    }
-                }
-                quinn_proto::Event::Connected => {
-                    if let Some(protection) = &mut connection.protection {
-                        protection.begin();
-                        self.protected.insert(connection.peer, id);
-                    }
-                }
-                _ => {}
-            }
-            tell(id, connection, event, &mut self.events);
-        }
-        if drained {
-            self.forget(id);
-        } else {
-            self.touch(id);
         }
     }
 
@@ -297,8 +284,11 @@ impl Endpoint {
         }
         let at = self.base.to_std(now);
         match self.stack.accept(incoming, at, &mut data, None) {
-            Ok((handle, connection)) => {
-                self.admit(handle, connection);
+            Ok((handle, mut connection)) => {
+                if self.issued.came_again() {
+                    connection.close(at, VarInt::from_u32(0), USED_TICKET.into());
+                }
+                self.admit(handle, connection, now);
             }
             Err(error) => {
                 if let Some(answer) = error.response {
@@ -349,11 +339,14 @@ impl Endpoint {
                     && let Some(connection) = self.connections.get_mut(&id)
                 {
                     connection.stack.handle_event(event);
+                    if self.issued.came_again() {
+                        connection.close(Code(0), USED_TICKET, self.base, now);
+                    }
                     if let Some(share) = self.maker.take_latest() {
                         connection.share_with(share);
                     }
                     self.follow(id, now);
-                    self.settle(id);
+                    self.settle(id, now);
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming, now),
@@ -373,69 +366,6 @@ impl Endpoint {
         self.touch(stream.connection);
         Ok(done)
     }
-}
-
-/// Passes on what a connection tells.
-fn tell(
-    id: ConnectionId,
-    connection: &mut Connection,
-    event: quinn_proto::Event,
-    events: &mut VecDeque<Event>,
-) {
-    let stream = |stream: quinn_proto::StreamId| StreamRef {
-        connection: id,
-        stream: StreamId(stream.into()),
-    };
-    let direction = |dir| match dir {
-        Dir::Bi => Direction::Both,
-        Dir::Uni => Direction::One,
-    };
-    events.push_back(match event {
-        quinn_proto::Event::Connected => {
-            connection.connected = true;
-            let key = PublicKey::of_peer(connection.stack.crypto_session().peer_identity());
-            let Some(key) = key else {
-                // TLS lets nobody through that has shown none.
-                return;
-            };
-            let peer = connection.stack.remote_address();
-            Event::Connected {
-                connection: id,
-                peer,
-                key,
-            }
-        }
-        quinn_proto::Event::ConnectionLost { reason } => {
-            connection.connected = true;
-            Event::Lost {
-                connection: id,
-                peer: connection.stack.remote_address(),
-                reason: words(&reason),
-            }
-        }
-        quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-            while let Some(opened) = connection.stack.streams().accept(dir) {
-                events.push_back(Event::Opened(stream(opened)));
-            }
-            return;
-        }
-        quinn_proto::Event::Stream(StreamEvent::Readable { id }) => Event::Readable(stream(id)),
-        quinn_proto::Event::Stream(StreamEvent::Writable { id }) => Event::Writable(stream(id)),
-        quinn_proto::Event::Stream(StreamEvent::Finished { id }) => Event::Delivered(stream(id)),
-        quinn_proto::Event::Stream(StreamEvent::Stopped { id, error_code }) => {
-            Event::Stopped(stream(id), Code(error_code.into_inner()))
-        }
-        quinn_proto::Event::Stream(StreamEvent::Available { dir }) => {
-            Event::Available(id, direction(dir))
-        }
-        quinn_proto::Event::DatagramReceived => {
-            while let Some(data) = connection.stack.datagrams().recv() {
-                events.push_back(Event::Datagram(id, data));
-            }
-            return;
-        }
-        quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramsUnblocked => return,
-    });
 }
 
 /// Alerts of TLS by which a peer refuses the key that it was shown (RFC 8446, section 6.2: bad_certificate to certificate_unknown,
@@ -498,7 +428,7 @@ impl Machine for Endpoint {
                 connection.timer = None;
                 connection.timeout(self.base, now);
                 self.follow(id, now);
-                self.settle(id);
+                self.settle(id, now);
             }
         }
     }
@@ -551,6 +481,9 @@ impl Quic for Endpoint {
             return Err(Unopened::Gone);
         }
         let opened = found.stack.streams().open(dir).ok_or(Unopened::Limited)?;
+        if let Some(early) = &mut found.early {
+            early.opened(dir);
+        }
         Ok(StreamId(opened.into()))
     }
 
@@ -583,7 +516,7 @@ impl Quic for Endpoint {
     fn close(&mut self, connection: ConnectionId, code: Code, reason: &str, now: Instant) {
         if let Some(found) = self.connections.get_mut(&connection) {
             found.close(code, reason, self.base, now);
-            self.settle(connection);
+            self.settle(connection, now);
         }
     }
 }

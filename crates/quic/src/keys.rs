@@ -206,7 +206,7 @@ impl TrustedKeys {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
-    fn hold(&self, key: PublicKey) -> bool {
+    pub(crate) fn hold(&self, key: PublicKey) -> bool {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         keys.contains(&key)
     }
@@ -361,7 +361,7 @@ pub(crate) fn server(
         .with_client_cert_verifier(pins)
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
     config.alpn_protocols = protocols;
-    // A connection stands for days: there is nothing to resume, and nothing that could be replayed.
+    // Nothing is resumed, and so nothing replayed, but where an endpoint says otherwise.
     config.send_tls13_tickets = 0;
     Ok(config)
 }

@@ -11,13 +11,15 @@
 //!   each repetition that a packet may need ([`Path::stream_window`]). That of the connection is a bound of memory.
 //! - **trust** is a list of public keys on either side ([`Identity`], [`PublicKey`]): no names, no authorities, no expiry.
 //!
+//! - **the first flight** of a connection that is made again carries data, which is acted on once however often it is sent
+//!   ([`Event::Early`]).
 //! - **forward error correction** below QUIC's packets where both ends ask for it ([`Config::fec`]).
 //!
 //! Time is an argument; the stack's own instants are one base that the maker gives, and what has passed since. With a
 //! seed, connection ids, packet numbers and grease follow from it, so that a run in virtual time repeats itself: times and
 //! lengths of all datagrams, though not their bytes, for keys stay random.
 //!
-//! It leaves out what travels on the streams, HTTP/3 and connect-tcp. Not yet here: 0-RTT, ECN.
+//! It leaves out what travels on the streams, HTTP/3 and connect-tcp. Not yet here: ECN.
 //!
 //! Begin with [`Quic`] and [`Endpoint`].
 #![forbid(unsafe_code)]
@@ -27,10 +29,12 @@ mod clock;
 mod config;
 mod congestion;
 mod connection;
+mod early_data;
 mod endpoint;
 mod keys;
 mod network_path;
 mod protection;
+mod session_tickets;
 mod stack_interface;
 mod tls_over_tcp;
 mod token_bucket;

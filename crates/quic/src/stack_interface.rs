@@ -114,7 +114,17 @@ pub enum Unopened {
 /// What an endpoint tells its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The handshake is through. On the side that connected it is [`Endpoint::connect`](crate::Endpoint::connect)'s connection.
+    /// Streams may be opened, though the handshake is not through. On the side that connects what is written leaves with the first
+    /// flight, by a ticket of the peer; a peer that has forgotten it is written it again after the handshake. On the side that is connected
+    /// to, who the peer is is not known yet: it may be sent what anybody may know, and nothing comes of it.
+    Early {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer's address.
+        peer: SocketAddr,
+    },
+    /// The peer's key is known: the handshake is through, or the peer that connects has resumed by a ticket what it was through with, and
+    /// data may come with its first flight. That data comes once, however often the flight is sent. On the side that connected it is [`Endpoint::connect`](crate::Endpoint::connect)'s connection.
     Connected {
         /// The connection.
         connection: ConnectionId,

@@ -355,6 +355,8 @@ impl Driver {
                 peer,
                 reason,
             } => self.lost(connection, Some(peer), &reason),
+            // Whether the far end is there is not known: clients' connections are not staked on it.
+            Event::Early(_) => {}
             Event::Ready(connection) => {
                 self.set_ready(connection, true);
                 self.open_waiting();

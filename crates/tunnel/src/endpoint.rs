@@ -2,6 +2,7 @@
 
 use crate::datagram::DatagramCounters;
 use crate::http3::Http;
+use crate::remembered_settings::Remembered;
 use crate::tunnel_stream::Stream;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_connect_tcp::{DialError, Framing, Request, Target, Template};
@@ -77,6 +78,9 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// Near: tunnels may be opened before the handshake is through. What is written to them leaves with the first flight of a
+    /// connection that is made again; whether the peer is there is not known. [`Event::Ready`] comes, or [`Event::Lost`].
+    Early(ConnectionId),
     /// Near: tunnels may be opened.
     Ready(ConnectionId),
     /// Near: the peer is no proxy of connect-tcp.
@@ -113,6 +117,8 @@ pub struct Side<Q> {
     pub(crate) events: VecDeque<Event>,
     pub(crate) now: Instant,
     pub(crate) datagrams: DatagramCounters,
+    /// Near: what peers allowed last.
+    pub(crate) settings: BTreeMap<SocketAddr, Remembered>,
 }
 
 impl<Q: Quic> Side<Q> {
@@ -127,6 +133,7 @@ impl<Q: Quic> Side<Q> {
             events: VecDeque::new(),
             now: Instant::ZERO,
             datagrams: DatagramCounters::default(),
+            settings: BTreeMap::new(),
         }
     }
 
@@ -260,13 +267,24 @@ impl<Q: Quic> Side<Q> {
     /// The endpoint tells something.
     fn heard(&mut self, event: quic::Event) {
         match event {
+            quic::Event::Early { connection, peer } => {
+                let http = Http::new(self.role, peer);
+                match self.role {
+                    Role::Near => self.begin_early(connection, http),
+                    // SETTINGS, which anybody may know, leave before the peer has shown its key, and arrive a round trip sooner.
+                    Role::Far => {
+                        self.connections.insert(connection, http);
+                        self.settle(connection);
+                    }
+                }
+            }
             quic::Event::Connected {
                 connection,
                 peer,
                 key,
             } => {
-                self.connections
-                    .insert(connection, Http::new(self.role, peer));
+                let role = self.role;
+                { self.connections.entry(connection) }.or_insert_with(|| Http::new(role, peer));
                 self.events.push_back(Event::Connected {
                     connection,
                     peer,

@@ -1,6 +1,7 @@
 //! HTTP/3 on the connections of an endpoint: h3wire's engine, its actions carried out, its events acted on.
 
 use crate::endpoint::{Event, Role, Side, TunnelId};
+use crate::remembered_settings::Beginnings;
 use crate::tunnel_stream::{PIECE, Phase, Stream};
 use bentpipe_connect_tcp::{DialError, Framing, Request};
 use bentpipe_quic::{self as quic, Code, ConnectionId, Direction, End, Quic, StreamId, StreamRef};
@@ -16,7 +17,11 @@ const FIELDS_MAX: usize = 16 * 1024;
 pub(crate) struct Http {
     pub(crate) engine: Connection,
     /// The peer's address.
-    peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    /// Near: the peer's SETTINGS are remembered ones, and its own have not come.
+    pub(crate) beginnings: Option<Box<Beginnings>>,
+    /// Then the stream on which they came.
+    pub(crate) control: Option<u64>,
     /// Streams of one way that wait for the peer to allow them.
     unopened: Vec<UniKind>,
     /// Near: the peer opens tunnels.
@@ -29,15 +34,21 @@ pub(crate) struct Http {
     pub(crate) strays: VecDeque<(u64, Bytes)>,
 }
 
+/// How an engine is set up.
+pub(crate) fn engine_config(role: Role) -> Config {
+    let mut config = Config::default();
+    config.max_encoded_field_section_size = FIELDS_MAX;
+    config.max_field_section_size = Some(FIELDS_MAX as u64);
+    config.enable_connect_protocol = role == Role::Far;
+    // What it adds is drawn by chance, and so would lengths be in virtual time.
+    config.grease = false;
+    config.h3_datagram = true;
+    config
+}
+
 impl Http {
     pub(crate) fn new(role: Role, peer: SocketAddr) -> Self {
-        let mut config = Config::default();
-        config.max_encoded_field_section_size = FIELDS_MAX;
-        config.max_field_section_size = Some(FIELDS_MAX as u64);
-        config.enable_connect_protocol = role == Role::Far;
-        // What it adds is drawn by chance, and so would lengths be in virtual time.
-        config.grease = false;
-        config.h3_datagram = true;
+        let config = engine_config(role);
         let role = match role {
             Role::Near => h3wire::Role::Client,
             Role::Far => h3wire::Role::Server,
@@ -45,6 +56,8 @@ impl Http {
         Self {
             engine: Connection::new(role, config),
             peer,
+            beginnings: None,
+            control: None,
             unopened: Vec::new(),
             ready: false,
             going: false,
@@ -177,18 +190,7 @@ impl<Q: Quic> Side<Q> {
                     // Nobody reads what TCP sends: the connection is of no more use.
                     self.abort(on(stream));
                 }
-                h3wire::Event::PeerSettings => {
-                    let proxy = { http.engine.peer_settings() }
-                        .is_some_and(|settings| settings.enable_connect_protocol);
-                    http.ready = proxy;
-                    if self.role == Role::Near {
-                        self.events.push_back(if proxy {
-                            Event::Ready(connection)
-                        } else {
-                            Event::NoProxy(connection)
-                        });
-                    }
-                }
+                h3wire::Event::PeerSettings => self.settings_came(connection),
                 h3wire::Event::GoAway { .. } => {
                     http.going = true;
                     if self.role == Role::Near {
@@ -281,9 +283,8 @@ impl<Q: Quic> Side<Q> {
             Ok(quic::Read::Reset(code)) => {
                 if let Some(http) = self.connections.get_mut(&stream.connection) {
                     // Where that ends the connection there is an action for it.
-                    let _ = http
-                        .engine
-                        .stream_reset_received(engine_id(stream.stream), H3Code(code.0));
+                    let id = http.engine_id(stream.stream);
+                    let _ = http.engine.stream_reset_received(id, H3Code(code.0));
                 }
                 self.settle(stream.connection);
                 false
@@ -293,12 +294,16 @@ impl<Q: Quic> Side<Q> {
     }
 
     /// Gives the engine what came.
-    fn feed(&mut self, stream: StreamRef, mut data: Bytes, ends: bool) {
+    pub(crate) fn feed(&mut self, stream: StreamRef, mut data: Bytes, ends: bool) {
+        if is_one_way(stream.stream) && self.take_beginning(stream, &data, ends) {
+            return;
+        }
         loop {
             let Some(http) = self.connections.get_mut(&stream.connection) else {
                 return;
             };
-            let Ok(taken) = http.engine.recv(engine_id(stream.stream), &data, ends) else {
+            let id = http.engine_id(stream.stream);
+            let Ok(taken) = http.engine.recv(id, &data, ends) else {
                 break;
             };
             match taken {

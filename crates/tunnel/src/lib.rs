@@ -28,6 +28,7 @@ mod datagram;
 mod endpoint;
 mod http2;
 mod http3;
+mod remembered_settings;
 mod tunnel_requests;
 mod tunnel_stream;
 

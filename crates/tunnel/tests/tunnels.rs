@@ -1,5 +1,6 @@
 //! Tunnels over a satellite link: what the two drivers of a TCP connection do, and see.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "the figures are for the docs")]
 
 mod support;
 
@@ -48,6 +49,86 @@ fn the_first_bytes_go_with_the_request_and_the_answer_is_back_after_one_round_tr
     );
     assert_eq!(pair.near_told[0], Event::Answered(tunnel, Ok(())));
     assert_eq!(read(&mut pair.near, tunnel), (b"welcome".to_vec(), false));
+}
+
+/// Fetches 100 kB through a tunnel that is asked for as soon as it may be; when all has come.
+fn fetch(pair: &mut Pair) -> Instant {
+    let connection = pair.connection;
+    let may = [Event::Early(connection), Event::Ready(connection)];
+    pair.until(|pair| pair.near_told.iter().any(|event| may.contains(event)));
+    let tunnel = pair.open("192.0.2.9:80");
+    write(&mut pair.near, tunnel, b"a hundred, please");
+    pair.until(|pair| pair.asked().is_some());
+    // The two sides count connections each by itself.
+    let asked = pair.asked().unwrap();
+    pair.far.accept(asked).unwrap();
+    assert_eq!(
+        read(&mut pair.far, asked),
+        (b"a hundred, please".to_vec(), false)
+    );
+    let mut rest = Bytes::from(vec![7; 100_000]);
+    let (mut got, end) = (0, pair.now + Duration::from_secs(20));
+    while got < 100_000 && pair.now < end {
+        pair.far.write(asked, &mut rest).unwrap();
+        pair.run_for(Duration::from_millis(1));
+        got += read(&mut pair.near, tunnel).0.len();
+    }
+    assert_eq!(got, 100_000);
+    pair.now
+}
+
+/// SETTINGS come with the handshake, so that the first connection of all takes no third round trip for them; one that is made again asks
+/// in its first flight.
+#[test]
+fn the_first_answer_of_all_takes_two_round_trips_and_that_of_a_connection_made_again_one() {
+    let mut pair = Pair::connecting(0.0);
+    let first = fetch(&mut pair).since(Instant::ZERO);
+    pair.connect_again();
+    let began = pair.now;
+    let again = fetch(&mut pair).since(began);
+    println!("100 kB at 600 ms through a tunnel: first of all {first:?}, made again {again:?}");
+    assert!((1280..=1310).contains(&first.as_millis()), "{first:?}");
+    assert!((683..=720).contains(&again.as_millis()), "{again:?}");
+    pair.run_for(Duration::from_secs(5));
+    let connection = pair.connection;
+    let order: Vec<_> = { pair.near_told.iter() }
+        .filter(|event| {
+            matches!(
+                event,
+                Event::Early(_) | Event::Ready(_) | Event::Connected { .. }
+            )
+        })
+        .collect();
+    assert!(
+        matches!(
+            order[..],
+            [Event::Early(_), Event::Connected { .. }, Event::Ready(_)]
+        ),
+        "{order:?}"
+    );
+    // It goes on as any other, and hears what its peer says later on the control stream.
+    assert_eq!(pair.near.tunnels(connection), 1);
+    pair.far.shut_down();
+    pair.until(|pair| pair.near_told.contains(&Event::GoingAway(connection)));
+}
+
+/// The far side has forgotten the ticket: the same tunnels are asked for after the handshake, each once.
+#[test]
+fn a_far_side_that_has_forgotten_is_asked_again() {
+    let mut pair = Pair::connecting(0.01);
+    fetch(&mut pair);
+    pair.near.close(pair.connection, "done", pair.now);
+    pair.run_for(Duration::from_secs(20));
+    pair.restart_far();
+    pair.connect_again();
+    let began = pair.now;
+    let took = fetch(&mut pair).since(began);
+    assert!(pair.near_told.contains(&Event::Early(pair.connection)));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    pair.run_for(Duration::from_secs(5));
+    let asked = |event: &&Event| matches!(event, Event::Asked(..));
+    assert_eq!(pair.far_told.iter().filter(asked).count(), 1);
+    assert!(pair.near_told.contains(&Event::Ready(pair.connection)));
 }
 
 #[test]

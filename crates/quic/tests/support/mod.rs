@@ -107,6 +107,10 @@ pub(crate) struct Pair {
     pub(crate) got: BTreeMap<StreamId, Got>,
     /// What both sides told of connections.
     pub(crate) told: Vec<(&'static str, Event)>,
+    /// Which side may open streams before the handshake of which connection is through.
+    pub(crate) early: Vec<(&'static str, ConnectionId)>,
+    /// What the near side sent, if wanted.
+    pub(crate) recorded: Option<Vec<Datagram>>,
     /// Time and length of all datagrams, if wanted.
     pub(crate) trace: Option<Vec<(u64, usize)>>,
     pub(crate) connection: Option<ConnectionId>,
@@ -152,6 +156,8 @@ impl Pair {
             requests: BTreeMap::new(),
             got: BTreeMap::new(),
             told: Vec::new(),
+            early: Vec::new(),
+            recorded: None,
             trace: None,
             connection: None,
             near_address: NEAR.parse().unwrap(),
@@ -241,12 +247,18 @@ impl Pair {
             let mut events = Vec::new();
             let now = self.now;
             let trace = &mut self.trace;
+            let recorded = &mut self.recorded;
             let [up, down] = &mut self.ways;
             for (name, side, way) in [("near", &mut self.near, up), ("far", &mut self.far, down)] {
                 side.drain(now, |output| match output {
                     Output::Packet((), datagram) => {
                         if let Some(trace) = trace {
                             trace.push((now.as_nanos(), datagram.data.len()));
+                        }
+                        if name == "near"
+                            && let Some(recorded) = recorded
+                        {
+                            recorded.push(datagram.clone());
                         }
                         if name == "far" {
                             self.far_sent_to = Some(datagram.peer);
@@ -265,6 +277,7 @@ impl Pair {
                     ("near", Event::Readable(stream)) => self.take(stream.stream),
                     ("far", Event::Opened(stream) | Event::Readable(stream)) => self.serve(stream),
                     ("far", Event::Writable(stream)) => self.answer(stream),
+                    (side, Event::Early { connection, .. }) => self.early.push((side, connection)),
                     (side, event @ (Event::Connected { .. } | Event::Lost { .. })) => {
                         self.told.push((side, event));
                     }
@@ -292,6 +305,18 @@ impl Pair {
                 _ => return,
             }
         }
+    }
+
+    /// The far side ends without a word, and another begins in its place.
+    pub(crate) fn restart_far(&mut self, config: &Config) {
+        self.far = Endpoint::new(config, true).unwrap();
+        self.requests.clear();
+        self.answers.clear();
+    }
+
+    /// Requests that the far side has heard of.
+    pub(crate) fn asked(&self) -> usize {
+        self.requests.len()
     }
 
     /// The far side reads what is wanted.

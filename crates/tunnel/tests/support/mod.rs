@@ -22,8 +22,18 @@ fn base() -> std::time::Instant {
     std::time::Instant::now()
 }
 
+fn templates() -> Vec<Template> {
+    vec![Template::of_authority("far.example").unwrap()]
+}
+
+fn far(config: &Config) -> Side<Endpoint> {
+    Side::new(Endpoint::new(config, true).unwrap(), Role::Far, templates())
+}
+
 pub(crate) struct Pair {
     pub(crate) now: Instant,
+    /// The far side's configuration.
+    config: Config,
     pub(crate) near: Side<Endpoint>,
     pub(crate) far: Side<Endpoint>,
     ways: [Direction<Datagram>; 2],
@@ -35,6 +45,20 @@ pub(crate) struct Pair {
 impl Pair {
     /// A geostationary link of 10 Mbit/s; the connection stands and is ready.
     pub(crate) fn over(loss: f64) -> Self {
+        let mut pair = Self::connecting(loss);
+        let connection = pair.connection;
+        pair.until(|pair| {
+            let connected = |event: &Event| matches!(event, Event::Connected { .. });
+            pair.near_told.contains(&Event::Ready(connection))
+                && pair.far_told.iter().any(connected)
+        });
+        pair.near_told.clear();
+        pair.far_told.clear();
+        pair
+    }
+
+    /// The same, where nothing has left yet.
+    pub(crate) fn connecting(loss: f64) -> Self {
         let path = Path {
             rate: Rate::from_bits_per_sec(10_000_000),
             round_trip: Duration::from_millis(600),
@@ -49,18 +73,15 @@ impl Pair {
         };
         let identities = [(); 2].map(|()| Identity::generate().unwrap());
         let base = base();
-        let [near, far] = [(0, 1), (1, 0)].map(|(own, other)| {
-            let config = Config {
-                seed: Some(own as u64),
-                ..Config::new(
-                    path.clone(),
-                    CongestionControl::new("rate", settings.clone()).unwrap(),
-                    identities[own].clone(),
-                    vec![identities[other].public()],
-                    base,
-                )
-            };
-            Endpoint::new(&config, own == 1).unwrap()
+        let [near, config] = [(0, 1), (1, 0)].map(|(own, other)| Config {
+            seed: Some(own as u64),
+            ..Config::new(
+                path.clone(),
+                CongestionControl::new("rate", settings.clone()).unwrap(),
+                identities[own].clone(),
+                vec![identities[other].public()],
+                base,
+            )
         });
         let way = |name: &str| {
             let settings = Settings {
@@ -71,25 +92,39 @@ impl Pair {
             };
             Direction::new(settings, 1, name, bentpipe_base::Silent)
         };
-        let templates = vec![Template::of_authority("far.example").unwrap()];
-        let mut near = Side::new(near, Role::Near, templates.clone());
-        let far = Side::new(far, Role::Far, templates);
+        let near = Endpoint::new(&near, false).unwrap();
+        let mut near = Side::new(near, Role::Near, templates());
         let connection = { near.quic_mut() }
             .connect(FAR.parse().unwrap(), Instant::ZERO)
             .unwrap();
-        let mut pair = Self {
+        Self {
             now: Instant::ZERO,
             near,
-            far,
+            far: far(&config),
+            config,
             ways: [way("up"), way("down")],
             near_told: Vec::new(),
             far_told: Vec::new(),
             connection,
-        };
-        pair.until(|pair| pair.near_told.contains(&Event::Ready(connection)));
-        pair.near_told.clear();
-        pair.far_told.clear();
-        pair
+        }
+    }
+
+    /// The far side ends without a word, and another begins in its place.
+    pub(crate) fn restart_far(&mut self) {
+        self.config.seed = Some(99);
+        self.far = far(&self.config);
+    }
+
+    /// Ends the connection, and begins another after a while.
+    pub(crate) fn connect_again(&mut self) {
+        self.near.close(self.connection, "done", self.now);
+        self.run_for(Duration::from_secs(20));
+        self.near_told.clear();
+        self.far_told.clear();
+        self.connection = { self.near.quic_mut() }
+            .connect(FAR.parse().unwrap(), self.now)
+            .unwrap();
+        self.drain();
     }
 
     pub(crate) fn open(&mut self, target: &str) -> TunnelId {
