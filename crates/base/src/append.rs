@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-/// Appends `item` to `queue`. A full queue grows by an eighth, not twofold: a long one walks through all
+/// Appends `item` to `queue`. A full queue grows by a quarter, not twofold: a long one walks through all
 /// the memory that it has, and memory touched for the first time costs more than the moves.
 #[inline]
 pub fn append<T>(queue: &mut VecDeque<T>, item: T) {
@@ -13,7 +13,7 @@ pub fn append<T>(queue: &mut VecDeque<T>, item: T) {
 #[cold]
 #[inline(never)]
 fn grow<T>(queue: &mut VecDeque<T>) {
-    queue.reserve_exact((queue.len() / 8).max(8));
+    queue.reserve_exact((queue.len() / 4).max(8));
 }
 
 #[cfg(test)]
@@ -31,6 +31,6 @@ mod tests {
         }
         assert!(queue.iter().copied().eq(33_334..100_000));
         let room = queue.capacity();
-        assert!(room <= queue.len() * 9 / 8 + 8, "room for {room}");
+        assert!(room <= queue.len() * 5 / 4 + 8, "room for {room}");
     }
 }
