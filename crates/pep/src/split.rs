@@ -33,7 +33,7 @@ mod half_open;
 mod handshake_tracker;
 mod leg_config;
 mod legs;
-mod memory;
+mod memory_use;
 mod new_legs;
 mod scps;
 
@@ -41,7 +41,7 @@ pub use config::{Config, Resets};
 pub use counters::{Counters, LegCounters};
 pub use decision::{Admission, Decision};
 pub use leg_config::{LegError, tcp_config};
-pub use memory::Kept;
+pub use memory_use::Kept;
 
 use crate::ack_filter::AckFilter;
 use crate::flow_table::{FlowId, FlowTable};

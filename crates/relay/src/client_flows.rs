@@ -12,7 +12,7 @@
 //! than that only where others have both in common with it. The hash is keyed, so that nobody can choose
 //! addresses for that. Prefixes have a sketch of their own.
 
-use crate::client::{Client, Prefix};
+use crate::client_identity::{Client, Prefix};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::marker::PhantomData;
 use std::net::IpAddr;

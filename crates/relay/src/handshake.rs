@@ -18,7 +18,7 @@ mod embryonic_resets;
 mod quotas;
 mod syn_backlog_limit;
 mod table;
-mod waiting_room;
+mod waiting_syns;
 
 pub use descriptor_reserve::DescriptorReserve;
 pub(crate) use embryonic_resets::embryonic_resets;
@@ -27,4 +27,4 @@ pub(crate) use syn_backlog_limit::LONGEST as LONGEST_BACKLOG;
 pub use syn_backlog_limit::SynBacklogLimit;
 pub use table::HandshakeTable;
 pub(crate) use table::{AcceptedFar, HeldSyn, LetIn, QueuedPacket, Room, SynStatus};
-pub(crate) use waiting_room::{WaitingRoom, WaitingSyn};
+pub(crate) use waiting_syns::{WaitingSyn, WaitingSyns};

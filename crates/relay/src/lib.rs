@@ -9,8 +9,8 @@
 //! whatever an operator sees, is `bentpipe-gateway`. Begin with `worker.rs`, then `flow.rs` and `pump.rs`.
 #![forbid(unsafe_code)]
 
-mod client;
 mod client_flows;
+mod client_identity;
 mod counters;
 mod deferred_slab;
 mod dial;

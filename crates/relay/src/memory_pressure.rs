@@ -4,10 +4,10 @@
 //! too much, how much the gateway's own connections use (sock_diag, by their marks); workers report what their pipes
 //! hold. At the bound new flows pass unsplit; established flows may still fill their own buffers between two looks.
 //! From half of the bound on the gateway is under memory pressure: workers look for flows whose receivers take nothing
-//! (`worker::stalled`) and report how much these hold, by client. What a client's stalled flows hold beyond its share
+//! (`worker::stalled_flows`) and report how much these hold, by client. What a client's stalled flows hold beyond its share
 //! will be freed soon, and does not keep new flows out.
 
-use crate::client::Client;
+use crate::client_identity::Client;
 use bentpipe_base::{Bytes, Instant};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;

@@ -5,17 +5,17 @@
 //! nothing is read from a client before there is somewhere to send it.
 
 mod accept;
-mod closing;
-mod delivering;
+mod closing_flows;
+mod delivery_after_reset;
 mod dropped_syns;
-mod idle;
+mod idle_flows;
 mod keepalive;
 mod listener_takeover;
 mod pending_resets;
 mod silent_dials;
-mod stalled;
+mod stalled_flows;
 mod syn_queue;
-mod tunnelled;
+mod tunnelled_flows;
 
 pub use syn_queue::SynQueue;
 
@@ -36,11 +36,11 @@ use bentpipe_process::sched;
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::splice::Pool;
 use bentpipe_sockets::{socket, timer};
-use idle::Idle;
+use idle_flows::Idle;
 use keepalive::Keepalive;
 use pending_resets::PendingResets;
 use silent_dials::Dialling;
-use stalled::Stalled;
+use stalled_flows::Stalled;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -331,7 +331,7 @@ impl Worker {
         if event.peer_closed() && !flow.pump(side).is_closing() {
             flow.pump(side).source_closes();
             // Of a short connection the rest is on its way already.
-            if flow.pump(side).has_read_more_than(closing::LITTLE) {
+            if flow.pump(side).has_read_more_than(closing_flows::LITTLE) {
                 keepalive::set_probed(flow, side, false);
             }
         }

@@ -1,7 +1,7 @@
 //! Writes captures (pcapng) at both ends of every link.
 
 use crate::addresses::Addresses;
-use crate::codec::Codec;
+use crate::packet_codec::Codec;
 use crate::{Observer, Packet, SimError};
 use bentpipe_base::Instant;
 use bentpipe_scenario::Scenario;

@@ -5,7 +5,7 @@ use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
 use crate::app_socket::Record;
 use crate::flow_endpoint::{FlowEndpoint, PendingWork, Protocol, Tcp};
 use crate::queueing_samples::QueueingSamples;
-use crate::saratoga::{Plan, SaratogaEndpoint};
+use crate::saratoga_endpoint::{Plan, SaratogaEndpoint};
 use crate::{Controls, EndId, SimError};
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
 use bentpipe_cc::{self as cc, RateUse};

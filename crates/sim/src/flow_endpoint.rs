@@ -5,7 +5,7 @@ use crate::app::{App, Application};
 use crate::app_socket::{Record, Socket};
 use crate::hosted_connection::EndConnection;
 use crate::queueing_samples::QueueingSamples;
-use crate::saratoga::SaratogaEndpoint;
+use crate::saratoga_endpoint::SaratogaEndpoint;
 use crate::{Content, EndId, Packet};
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_cc::Congestion;

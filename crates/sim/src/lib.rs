@@ -19,26 +19,26 @@
 mod addresses;
 pub mod app;
 mod app_socket;
-mod build;
 mod capture;
-mod codec;
 mod cross_traffic_flows;
 mod endpoint_builder;
 mod engine;
+mod engine_builder;
 mod error;
 mod event_queue;
 mod flow_endpoint;
+mod flow_sampler;
 mod hosted_connection;
 mod link_counters;
-mod live;
+mod live_observer;
 mod network;
 mod observer;
 mod outcome;
 mod packet;
+mod packet_codec;
 mod packet_slab;
 mod queueing_samples;
-mod sampler;
-mod saratoga;
+mod saratoga_endpoint;
 mod split_config;
 mod time_sequence;
 mod zero_delay_check;
@@ -47,11 +47,11 @@ pub use app::App;
 pub use app_socket::Socket;
 pub use capture::Captures;
 pub use error::SimError;
+pub use flow_sampler::Sampler;
 pub use link_counters::LinkCounters;
-pub use live::{Live, outline};
+pub use live_observer::{Live, outline};
 pub use observer::{Observer, Standing};
 pub use packet::{Content, EndId, Packet};
-pub use sampler::Sampler;
 pub use time_sequence::{Sent, Series};
 
 use bentpipe_base::Instant;
@@ -115,7 +115,7 @@ pub fn run_sampled(scenario: &Scenario, options: &Options) -> Result<Run, SimErr
 /// # Errors
 /// As [`run`].
 pub fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
-    build::warnings(scenario)
+    engine_builder::warnings(scenario)
 }
 
 /// Runs `scenario` while `observer` watches, which does not change the outcome; returns the observer too.
@@ -159,7 +159,7 @@ fn finish_with<O: Observer>(
     observer: O,
     controls: &Controls<'_>,
 ) -> Result<(Finished, O), SimError> {
-    let mut engine = build::engine(scenario, options, observer, controls)?;
+    let mut engine = engine_builder::engine(scenario, options, observer, controls)?;
     let horizon = Instant::ZERO + scenario.time_limit;
     let end = engine.run(horizon)?;
     let outcome = outcome::of_run(scenario, options, &engine, end);

@@ -1,11 +1,11 @@
 //! Simplex links and routes, and the event queue.
 
-use crate::codec::Codec;
 use crate::engine::PepNode;
 use crate::event_queue::EventQueue;
 use crate::flow_endpoint::FlowEndpoint;
 use crate::link_counters::LinkCounters;
 use crate::observer::Standing;
+use crate::packet_codec::Codec;
 use crate::packet_slab::{Handle, Packets};
 use crate::{Content, EndId, Observer, SimError};
 use bentpipe_base::{Bytes, Instant};

@@ -222,7 +222,7 @@ mod tests {
         "#;
         let scenario = Scenario::parse("lossy", text).unwrap();
         let mut engine =
-            crate::build::engine(&scenario, &Options::default(), (), &|_| None).unwrap();
+            crate::engine_builder::engine(&scenario, &Options::default(), (), &|_| None).unwrap();
         engine.run(Instant::ZERO + scenario.time_limit).unwrap();
         let network = &engine.network;
         let sent: u64 = network

@@ -4,7 +4,7 @@
 //! confirms; a prefix whose connections are not confirmed in time loses half of what it has earned. Beyond that, a host with
 //! little pending has some of its prefix's all the same, so that nobody has all of it.
 
-use crate::client::{Client, Prefix};
+use crate::client_identity::{Client, Prefix};
 use bentpipe_gateway_config::Ends;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,6 +1,6 @@
 //! The table of one worker's pending handshakes: SYNs that are held, and SYNs that were let in and are not confirmed.
 
-use super::{Quota, Quotas, SynBacklogLimit, WaitingRoom, WaitingSyn};
+use super::{Quota, Quotas, SynBacklogLimit, WaitingSyn, WaitingSyns};
 use crate::client_flows::Answered;
 use crate::deferred_slab::DeferredSlab;
 use crate::flow_guard::FlowGuard;
@@ -165,7 +165,7 @@ pub struct HandshakeTable {
     /// How many were given up recently; the count halves every four seconds.
     abandoned: usize,
     quotas: Quotas,
-    pub(crate) waiting_room: WaitingRoom,
+    pub(crate) waiting_syns: WaitingSyns,
     /// The number of tables (workers) that share the limits.
     tables: usize,
 }
@@ -184,7 +184,7 @@ impl HandshakeTable {
             dropped: 0,
             abandoned: 0,
             quotas: Quotas::default(),
-            waiting_room: WaitingRoom::new(tables),
+            waiting_syns: WaitingSyns::new(tables),
             tables,
         }
     }
@@ -196,7 +196,7 @@ impl HandshakeTable {
             && self.passing.is_empty()
             && self.challenged.is_empty()
             && self.abandoned == 0
-            && self.waiting_room.is_empty()
+            && self.waiting_syns.is_empty()
             && self.quotas.are_empty()
     }
 
@@ -297,27 +297,27 @@ impl HandshakeTable {
         let is_suspect = prefix.abandoned > 0 || destination.abandoned > 0;
         match (is_within, of_prefix && of_destination) {
             (true, true) => Room::Free,
-            (true, false) if !is_suspect && !self.waiting_room.is_full() => Room::Soon,
+            (true, false) if !is_suspect && !self.waiting_syns.is_full() => Room::Soon,
             _ => Room::Full,
         }
     }
 
     /// The packet of the SYN between `ends` that waits for room: it waits no longer.
     pub(crate) fn stop_waiting(&mut self, ends: &Ends) -> Option<QueuedPacket> {
-        let place = self.waiting_room.place_of(|waiting| waiting == ends)?;
-        Some(self.waiting_room.leave(place)?.packet)
+        let place = self.waiting_syns.place_of(|waiting| waiting == ends)?;
+        Some(self.waiting_syns.leave(place)?.packet)
     }
 
     /// The first SYN that has waited for room and has it now.
     pub(crate) fn next_with_room(&mut self, half_open: usize) -> Option<WaitingSyn> {
-        if self.waiting_room.is_empty() || !self.quotas.take_more() {
+        if self.waiting_syns.is_empty() || !self.quotas.take_more() {
             return None;
         }
         let has_room = |ends: &Ends| self.room(ends, half_open) == Room::Free;
-        let next = self.waiting_room.place_of(has_room)?;
+        let next = self.waiting_syns.place_of(has_room)?;
         // There may be room for others too.
         self.quotas.has_more = true;
-        self.waiting_room.leave(next)
+        self.waiting_syns.leave(next)
     }
 
     /// Whether all that it began with and has earned is pending.

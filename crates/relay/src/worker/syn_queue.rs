@@ -4,7 +4,7 @@
 //! often the far side's answer to the dial decides which.
 
 use super::Worker;
-use super::tunnelled::tunnels_of;
+use super::tunnelled_flows::tunnels_of;
 use crate::counters::{Counter, Counters};
 use crate::dial::{Dialled, dial, next_hop};
 use crate::flow_guard::FlowGuard;
@@ -154,7 +154,7 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return Ok(());
         };
-        for late in syn_queue.table.waiting_room.clear() {
+        for late in syn_queue.table.waiting_syns.clear() {
             self.counters.unattended.one();
             syn_queue.give(late.packet, Verdict::Pass);
         }
@@ -216,7 +216,7 @@ impl Worker {
         let retired = self.shared.is_retired();
         let may_wait = room == Room::Soon && before.is_none() && !retired;
         if may_wait && syn_queue.refusal(syn, Room::Free, &self.counters).is_none() {
-            return syn_queue.table.waiting_room.enter(WaitingSyn {
+            return syn_queue.table.waiting_syns.enter(WaitingSyn {
                 ends: syn.ends,
                 packet,
                 bytes,
@@ -493,7 +493,7 @@ impl Worker {
             self.release(index, Verdict::Pass);
         }
         if let Some(syn_queue) = &mut self.syn_queue {
-            for waiting in syn_queue.table.waiting_room.clear() {
+            for waiting in syn_queue.table.waiting_syns.clear() {
                 self.counters.unattended.one();
                 syn_queue.give(waiting.packet, Verdict::Pass);
             }
@@ -514,7 +514,7 @@ impl Worker {
         syn_queue.looked = now;
         syn_queue.backlog_limit.look();
         let reset = syn_queue.table.expire(now);
-        while let Some(late) = syn_queue.table.waiting_room.late(now) {
+        while let Some(late) = syn_queue.table.waiting_syns.late(now) {
             self.counters.over_half_open.one();
             syn_queue.give(late.packet, Verdict::Pass);
         }

@@ -13,7 +13,7 @@
 //! smaller than what a flow holds. A flow whose receiver reads again gets its room back.
 
 use super::Worker;
-use crate::client::Client;
+use crate::client_identity::Client;
 use crate::flow::{Flow, Phase, Side};
 use crate::memory_pressure::{CarriedBytes, CarriedConnections, StalledBytes, StalledShares};
 use crate::socket_policy::{End, LegPolicies};

@@ -1,7 +1,6 @@
 //! Builds the engine of a scenario, ready to run: nodes, simplex links, proxies, routes and the ends of flows.
 
 use crate::addresses::Addresses;
-use crate::codec::Codec;
 use crate::cross_traffic_flows;
 use crate::endpoint_builder::EndpointBuilder;
 use crate::engine::{Engine, FlowProgress, PepNode};
@@ -9,6 +8,7 @@ use crate::event_queue::EventQueue;
 use crate::flow_endpoint::FlowEndpoint;
 use crate::link_counters::LinkCounters;
 use crate::network::{Network, Routes, SimplexLink};
+use crate::packet_codec::Codec;
 use crate::packet_slab::Packets;
 use crate::queueing_samples::QueueingSamples;
 use crate::split_config;

@@ -28,12 +28,12 @@ pub(crate) struct WaitingSyn {
 
 /// The SYNs that wait for one worker, in the order in which they came.
 #[derive(Debug)]
-pub(crate) struct WaitingRoom {
+pub(crate) struct WaitingSyns {
     waiting: VecDeque<WaitingSyn>,
     places: usize,
 }
 
-impl WaitingRoom {
+impl WaitingSyns {
     /// That of one of `tables` workers.
     pub(crate) fn new(tables: usize) -> Self {
         Self {
