@@ -13,8 +13,8 @@
 //! gateway's table; 14, a held SYN whose next hop does not answer; 0x80 + n, a SYN for a listener of worker n.
 //!
 //! Packet priorities (`meta priority`) have the same upper bits. Role 12 is an acknowledgement of ours that waits to be
-//! thinned out, role 13 a SYN of ours that is not to ask for ECN, roles 15 and 7 are SYNs of ours for a client's that is held, the
-//! second not to ask for ECN, roles 8 and 9 are packets of snooped connections
+//! thinned out, role 13 a SYN of ours that is not to ask for ECN, roles 15 and 7 are SYNs of ours for a client that has proved to be there, though
+//! others are held, the second not to ask for ECN, roles 8 and 9 are packets of snooped connections
 //! that wait for the agent, roles 16 and 17 packets for our own TCP, from space and from a socket, role 20 a client's UDP that waits
 //! to be carried by a tunnel, and role 21 such that is not, since its destination is translated. The priority of a
 //! client's SYN that is to be held tells which worker holds it:
@@ -179,9 +179,9 @@ impl Marks {
         self.0 | 13
     }
 
-    /// The priorities of our own SYNs for clients' that are held, so that nobody has proved yet to have sent these: of one that may
-    /// ask for ECN, and of one that is not to.
-    pub const fn for_held(self) -> [u32; 2] {
+    /// The priorities of our own SYNs for clients that have proved to be there, where SYNs are held and nobody has usually proved
+    /// yet to have sent them: of one that may ask for ECN, and of one that is not to.
+    pub const fn proven(self) -> [u32; 2] {
         [self.0 | 15, self.0 | 7]
     }
 
@@ -234,6 +234,14 @@ impl Marks {
         Mark {
             value: self.0 | TRACKED,
             mask: Self::mask() | TRACKED | FOR_WORKER,
+        }
+    }
+
+    /// Matches the marks of sockets whose packets conntrack is not to see, and those of no SYN for a worker.
+    pub const fn untracked_ones(self) -> Mark {
+        Mark {
+            value: self.0,
+            ..self.tracked_ones()
         }
     }
 
@@ -327,6 +335,13 @@ mod tests {
             (tracked, two.tracked(LegId::Lan) & mask == value),
             (2, false)
         );
+        let Mark { value, mask } = one.untracked_ones();
+        for mark in [one.lan(), one.sat(), one.carried(), one.carrying()[0]] {
+            assert_eq!(mark & mask, value);
+        }
+        for mark in [one.tracked(LegId::Sat), one.for_worker(0), two.lan()] {
+            assert_ne!(mark & mask, value);
+        }
         let held = one.held(15, WORKERS - 1);
         assert_eq!(held & one.holders().mask, one.holders().value);
         assert_eq!(held & one.entrance(15).mask, one.entrance(15).value);

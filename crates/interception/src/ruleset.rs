@@ -32,30 +32,7 @@
 //!   `acks_end` in the output hook lead acknowledgements of ours to the thread that thins them out ([`acks`]), and `client_udp` and
 //!   `client_udp_end` in the forward hook clients' UDP to the tunnels that carry it ([`client_udp`]).
 //!
-//! The chains for packets of our own sockets:
-//!
-//! - `take` (prerouting, raw priority, before conntrack) keeps packets of our connections from being tracked. Both legs of
-//!   a split flow have the same addresses and ports, and so would be one tuple to conntrack, which confuses drop-invalid
-//!   rules and masquerading. Where addresses are translated the dialled leg is tracked all the same. Packets of
-//!   established connections are recognised by their socket's mark, in one look-up a packet; ICMP errors only
-//!   where they come by the leg of their socket ([`icmp_errors`]). Sockets in a handshake and in
-//!   TIME_WAIT show no mark: they count as ours where they are transparent and the packet comes by a leg; packets
-//!   of another transparent proxy are left alone. Looped SYNs are not tracked either, nor are other SYNs that find a
-//!   socket of their four numbers: they are repetitions, and that socket answers them again. A SYN that finds a socket
-//!   in TIME_WAIT ends that, whatever interface it comes by, and goes on: `tproxy` finds no listener, which ends the rule. So does
-//!   an answer to a SYN that passed ([`time_wait`]).
-//! - `notrack_out` keeps what we send from being tracked, and resets by which a dial would end another connection
-//!   from leaving ([`dialled`]). It drops a dial that would leave by another interface than
-//!   those of its leg, because the operator's routes ask for something that a dial does not have, or because its
-//!   destination is this machine. It bounds the MSS option of our answers to SYNs by that of the SYN (`answers`, see
-//!   [`mss`]). Where our sockets ask for ECN, it removes that from the dials for clients that did not: an answer
-//!   without ECN settles it for both ends.
-//! - `deliver` gives packets to our sockets: looped SYNs to the listeners, packets of our connections on either leg, and
-//!   ICMP errors about them (for path MTU discovery). It is at the end of prerouting, so that an operator's marks do
-//!   not overwrite ours, and after the translation of destinations, so that a dial whose own address was translated gets
-//!   its answers. A looped SYN must not get its socket earlier: newer kernels take a packet that has a socket for one that
-//!   came by a wire, and a reverse-path rule (`fib saddr . iif`) would drop it. Other SYNs are delivered only to sockets that
-//!   have a mark: those in TIME_WAIT have none, and would catch the SYNs of new connections.
+//! The chains for packets of our own sockets are in [`own_sockets`].
 
 mod acks;
 mod carrier;
@@ -67,6 +44,7 @@ mod icmp_errors;
 mod lost_resets;
 mod mss;
 mod nat_table;
+mod own_sockets;
 mod passed_syns;
 mod passing;
 mod snoop;
@@ -244,130 +222,6 @@ chain after {{
             HOOK_PRIORITY + 3,
             self.marks.translated(),
         )
-    }
-
-    /// Chains for the packets of our own sockets.
-    fn own(&self) -> String {
-        let ours = self.marks.intercepted();
-        let mask = Marks::mask();
-        let stands = format!("socket mark & {mask:#x} == {ours:#x}");
-        // A rule that compares the mark of a socket never matches where the socket shows no mark.
-        let foreign = format!("socket mark & {mask:#x} != {ours:#x}");
-        let by_leg = format!(
-            "iifname {{ {}, {} }}",
-            self.names(LegId::Lan),
-            self.names(LegId::Sat)
-        );
-        let deliver = format!("meta mark set {ours:#x} accept");
-        let found = self.marks.found();
-        let without_ecn = self.marks.without_ecn();
-        let legs = [LegId::Lan, LegId::Sat];
-        let [lan, sat] = legs.map(|leg| self.marks.leg(leg));
-        let [tracked_lan, tracked_sat] = legs.map(|leg| self.marks.tracked(leg));
-        let tracked = is("mark", self.marks.tracked_ones());
-        let carried = self.marks.carried();
-        let looped = is("mark", self.marks.for_workers());
-        let wrong_interface: String = legs.map(|leg| self.wrong_interface(leg)).concat();
-        let holders = is("priority", self.marks.holders());
-        let early = self.early || !self.queued;
-        let for_held @ [_, held_without_ecn] = self.marks.for_held();
-        let keep = dialled::remember(self.seed, early, &looped, for_held);
-        let dialled = dialled::set(self.seed) + &lost_resets::chains(self.seed);
-        let forget = dialled::forget(self.seed);
-        let (restore, remember) = (self.restore(), mss::remember(&holders, self.seed));
-        let listeners: String = self
-            .entrances()
-            .enumerate()
-            .map(|(number, (_, _, addresses))| {
-                let entrance = is("priority", self.marks.entrance(number));
-                self.to_listeners(addresses, &entrance, &deliver)
-            })
-            .collect();
-        let has_socket = format!("{SYN} socket transparent 1");
-        let again = self.to_listeners(&self.decoy, &has_socket, "jump unmarked");
-        let errors = self.icmp_errors(&deliver);
-        let [lead, lead_late] = ["errors", "late_errors"].map(Self::lead_errors);
-        let (answered, to_answered) = (self.answered([&foreign, &stands]), self.to_answered());
-        format!(
-            "\
-{}{dialled}{answered}{errors}chain find {{
-  notrack meta mark set {found:#x} accept
-}}
-chain unmarked {{
-  {foreign} accept
-  {by_leg} goto find
-}}
-chain take {{
-  type filter hook prerouting priority raw; policy accept;
-{forget}{lead}  meta l4proto tcp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {carried:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
-{to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
-  iifname lo {looped} notrack accept
-  {looped} drop
-  meta l4proto tcp jump repeat_reset
-{again}}}
-chain answers {{
-{}}}
-chain handshake {{
-{keep}  tcp flags & (syn | ack) == syn | ack goto answers
-{wrong_interface}  meta priority {{ {without_ecn:#x}, {held_without_ecn:#x} }} tcp flags set syn
-}}
-chain notrack_out {{
-  type filter hook output priority raw; policy accept;
-  meta mark & {mask:#x} != {ours:#x} accept
-  meta l4proto tcp tcp flags & syn == syn jump handshake
-  meta l4proto tcp tcp flags & (rst | ack) == rst jump keep_resets
-  meta l4proto tcp tcp flags & (rst | ack) == rst | ack jump note_reset
-  {tracked} accept
-  notrack
-}}
-chain to_listener {{
-{restore}{remember}{listeners}}}
-chain late {{
-  {foreign} accept
-  {stands} {deliver}
-  {by_leg} {deliver}
-}}
-chain deliver {{
-  type filter hook prerouting priority {HOOK_PRIORITY}; policy accept;
-  meta mark {found:#x} {deliver}
-  meta mark {ours:#x} accept
-  iifname lo jump to_listener
-{to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump late
-{lead_late}  {SYN} {stands} {deliver}
-}}
-",
-            mss::map(),
-            mss::bound(self.seed),
-        )
-    }
-
-    /// The marks of dials that conntrack sees, as an nft set.
-    fn tracked(&self) -> String {
-        let [lan, sat] = [LegId::Lan, LegId::Sat].map(|leg| self.marks.tracked(leg));
-        format!("{{ {lan:#x}, {sat:#x} }}")
-    }
-
-    /// Drops dials that would leave by an interface that is not their leg's, as the client's SYN was about to.
-    fn wrong_interface(&self, leg: LegId) -> String {
-        let (plain, tracked) = (self.marks.leg(leg), self.marks.tracked(leg));
-        let set = self.set(leg);
-        let carried = match leg {
-            LegId::Lan => String::new(),
-            LegId::Sat => format!(", {:#x}", self.marks.carried()),
-        };
-        format!(
-            "  meta mark {{ {plain:#x}, {tracked:#x}{carried} }} oifname != {set} counter drop\n"
-        )
-    }
-
-    /// Rules that give the packets of TCP that match `which` to the listeners `addresses`, and then do `then`.
-    fn to_listeners(&self, addresses: &ListenAddresses, which: &str, then: &str) -> String {
-        let rule = |(family, ip, address)| {
-            format!(
-                "  meta nfproto {family} meta l4proto tcp {which} tproxy {ip} to {address} {then}\n"
-            )
-        };
-        addresses.listeners().map(rule).collect()
     }
 
     /// Commands that give the table that is written `table` the operator's rules in the place of those it

@@ -21,20 +21,20 @@ pub(crate) struct Dialled {
 }
 
 /// Begins a connection between `ends` under the policy of `leg`, with what the client's SYN asks of the way;
-/// with `tracked`, conntrack sees it, and may translate its address. For a SYN that is held, `for_held` are the priorities of
-/// [`bentpipe_interception::Marks::for_held`].
+/// with `tracked`, conntrack sees it, and may translate its address. For a client that has proved to be there, where SYNs are held,
+/// `proven` are the priorities of [`bentpipe_interception::Marks::proven`].
 pub(crate) fn dial(
     leg: &SocketPolicy,
     ends: Ends,
     service: SynOptions,
     tracked: bool,
-    for_held: Option<[u32; 2]>,
+    proven: Option<[u32; 2]>,
 ) -> io::Result<Dialled> {
-    match attempt(leg, ends, service, tracked, for_held) {
+    match attempt(leg, ends, service, tracked, proven) {
         Err(error) if port_taken(&error) => {
             let (mut any_port, server) = ends;
             any_port.set_port(0);
-            let mut dialled = attempt(leg, (any_port, server), service, tracked, for_held)?;
+            let mut dialled = attempt(leg, (any_port, server), service, tracked, proven)?;
             dialled.other_port = true;
             Ok(dialled)
         }
@@ -47,7 +47,7 @@ fn attempt(
     (client, server): Ends,
     service: SynOptions,
     tracked: bool,
-    for_held: Option<[u32; 2]>,
+    proven: Option<[u32; 2]>,
 ) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;
     let control_lost = !leg.apply_to_dial(&socket, server)?;
@@ -68,7 +68,7 @@ fn attempt(
     }
     socket::bind(&socket, client)?;
     let without_ecn = leg.without_ecn.filter(|_| !service.ecn);
-    let tag = for_held.map_or(without_ecn, |[usual, without]| {
+    let tag = proven.map_or(without_ecn, |[usual, without]| {
         Some(without_ecn.map_or(usual, |_| without))
     });
     let begun = match tag {

@@ -19,12 +19,23 @@ use super::mss;
 /// the SYN for 8 s more (`listen` of `bentpipe-relay`), in which it resets what else comes from the client.
 const REMEMBERED: u32 = 1 << 16;
 const SECONDS: u32 = 10;
-/// The same for dials for held SYNs, whose first SYN alone is marked: as long as such a dial lasts, and a little more.
+/// The same for dials for held SYNs, after their last SYN: as long as such a dial lasts, and a little more.
 const HELD_SECONDS: u32 = 12;
 
-/// The set of ends, by a hash ([`mss::map`] says why), that of the ends and numbers of dials for held SYNs, and chain `keep_resets`.
-pub(super) fn set(seed: u32) -> String {
-    let rules = mss::HEADERS.map(|ip| format!("  {} @dialled drop\n", mss::connection(ip, seed)));
+/// The set of ends, by a hash ([`mss::map`] says why), that of the ends and numbers of dials for held SYNs, and the chains that a reset, a
+/// dial and its answer are led to.
+pub(super) fn sets(seed: u32) -> String {
+    let keep = |ip| format!("  {} @dialled drop\n", mss::connection(ip, seed));
+    let remember = |ip| {
+        let (ends, numbered) = (mss::connection(ip, seed), mss::numbered(ip, seed));
+        format!(
+            "  update @dialled {{ {ends} timeout {HELD_SECONDS}s }} update @dial_numbers {{ {numbered} }}\n"
+        )
+    };
+    let forget = |ip| {
+        let (ends, its_own) = (mss::reverse(ip, seed), mss::acknowledged(ip, seed));
+        format!("  {its_own} @dial_numbers delete @dialled {{ {ends} }}\n")
+    };
     format!(
         "\
 set dialled {{
@@ -41,35 +52,34 @@ set dial_numbers {{
 }}
 chain keep_resets {{
 {}}}
+chain remember_dial {{
+{}}}
+chain forget_dial {{
+{}}}
 ",
-        rules.concat()
+        mss::HEADERS.map(keep).concat(),
+        mss::HEADERS.map(remember).concat(),
+        mss::HEADERS.map(forget).concat()
     )
 }
 
-/// Rules that forget the ends of a dial that has been answered by a SYN-ACK of its own: its resets are meant from then on.
-pub(super) fn forget(seed: u32) -> String {
-    let rule = |ip| {
-        let (ends, its_own) = (mss::reverse(ip, seed), mss::acknowledged(ip, seed));
-        format!(
-            "  meta l4proto tcp tcp flags & (syn | ack) == syn | ack {its_own} @dial_numbers delete @dialled {{ {ends} }}\n"
-        )
-    };
-    mss::HEADERS.map(rule).concat()
+/// The rule that forgets the ends of a dial that has been answered by a SYN-ACK of its own: its resets are meant from then on. Where
+/// clients are answered `early`, none is remembered.
+pub(super) fn forget(early: bool) -> &'static str {
+    if early {
+        ""
+    } else {
+        "  tcp flags & (syn | ack) == syn | ack jump forget_dial\n"
+    }
 }
 
-/// Rules that remember the ends of our SYNs with one of the priorities `for_held` and, where clients are answered `early`, of our
-/// answers to theirs. Else an answer leaves only when the far side has accepted, which has no such connection then.
-pub(super) fn remember(seed: u32, early: bool, looped: &str, for_held: [u32; 2]) -> String {
-    let [one, other] = for_held;
-    let rule = |ip| {
-        let (ends, numbered) = (mss::connection(ip, seed), mss::numbered(ip, seed));
-        let held = format!("  meta priority {{ {one:#x}, {other:#x} }}");
-        let dial = format!(
-            "{held} update @dialled {{ {ends} timeout {HELD_SECONDS}s }}\n{held} update @dial_numbers {{ {numbered} }}\n"
-        );
-        let answer = format!("  tcp flags & ack == ack update @dialled {{ {ends} }}\n");
-        if early { dial + &answer } else { dial }
-    };
-    // The copy of a client's SYN that is looped has the same ends as the dial.
-    format!("  {looped} return\n") + &mss::HEADERS.map(rule).concat()
+/// Rules that remember the ends of our answers to SYNs where clients are answered `early`. Else an answer leaves only when the far side
+/// has accepted, which has no such connection then.
+pub(super) fn remember_answers(seed: u32, early: bool) -> String {
+    let rule = |ip| format!("  update @dialled {{ {} }}\n", mss::connection(ip, seed));
+    if early {
+        mss::HEADERS.map(rule).concat()
+    } else {
+        String::new()
+    }
 }

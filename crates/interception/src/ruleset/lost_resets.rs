@@ -19,7 +19,8 @@ fn seeds(seed: u32) -> [(&'static str, u32); 2] {
     [(one, seed), (other, !seed)]
 }
 
-/// The sets, chain `note_reset` for a reset that leaves, and chain `repeat_reset` for what comes.
+/// The sets, chain `note_reset` for a reset that leaves, chain `connection_begins` for a SYN that comes, and chain `repeat_reset` for
+/// what else does. Nearly always no reset is remembered for a SYN, and one set tells that.
 pub(super) fn chains(seed: u32) -> String {
     let sets = SETS.map(|set| {
         format!(
@@ -30,12 +31,18 @@ pub(super) fn chains(seed: u32) -> String {
         let update = |(set, seed)| format!(" update @{set} {{ {} }}", mss::reverse(ip, seed));
         format!(" {}\n", seeds(seed).map(update).concat())
     });
-    let begins = HEADERS.map(|ip| {
+    let forget = HEADERS.map(|ip| {
         let delete = |(set, seed)| {
             let [this, that] = [mss::connection(ip, seed), mss::reverse(ip, seed)];
             format!(" delete @{set} {{ {this} }} delete @{set} {{ {that} }}")
         };
-        format!("  tcp flags syn{}\n", seeds(seed).map(delete).concat())
+        format!(" {}\n", seeds(seed).map(delete).concat())
+    });
+    let begins = HEADERS.map(|ip| {
+        let rule = |ends| format!("  {ends} @{} jump forget_resets\n", SETS[0]);
+        [mss::connection(ip, seed), mss::reverse(ip, seed)]
+            .map(rule)
+            .concat()
     });
     let repeat = HEADERS.map(|ip| {
         let found = |(set, seed)| format!(" {} @{set}", mss::connection(ip, seed));
@@ -43,9 +50,10 @@ pub(super) fn chains(seed: u32) -> String {
         format!(" {found} meta l4proto tcp reject with tcp reset\n")
     });
     format!(
-        "{}chain note_reset {{\n{}}}\nchain repeat_reset {{\n{}  tcp flags & (syn | rst) != 0 return\n{}}}\n",
+        "{}chain note_reset {{\n{}}}\nchain forget_resets {{\n{}}}\nchain connection_begins {{\n{}}}\nchain repeat_reset {{\n  tcp flags & syn == syn goto connection_begins\n  tcp flags & rst == rst return\n{}}}\n",
         sets.concat(),
         note.concat(),
+        forget.concat(),
         begins.concat(),
         repeat.concat()
     )

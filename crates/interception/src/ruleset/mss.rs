@@ -32,16 +32,13 @@ map segments {{
     )
 }
 
-/// Rules that remember the MSS options of the SYNs that match `which`. An entry of an earlier connection is deleted
+/// Rules that remember the MSS option of a SYN whose header is `ip`. An entry of an earlier connection is deleted
 /// first, because the kernel's `update` keeps the value of a key that exists.
-pub(super) fn remember(which: &str, seed: u32) -> String {
-    let rule = |ip| {
-        let connection = connection(ip, seed);
-        format!(
-            "  {which} delete @segments {{ {connection} : 0 }}\n  {which} update @segments {{ {connection} : tcp option maxseg size }}\n"
-        )
-    };
-    HEADERS.map(rule).concat()
+pub(super) fn remember(ip: &str, seed: u32) -> String {
+    let connection = connection(ip, seed);
+    format!(
+        "  delete @segments {{ {connection} : 0 }}\n  update @segments {{ {connection} : tcp option maxseg size }}\n"
+    )
 }
 
 /// Rules that lower the MSS option of answers to that of the SYN. The kernel never raises the option.

@@ -52,23 +52,28 @@ impl Ruleset {
         }
     }
 
-    /// Rules that restore priority and mark of looped SYNs. A SYN whose mark shows that another gateway of this
-    /// namespace has looped or delivered it is left alone, because our map may still have an older SYN of the same
-    /// addresses and ports.
-    pub(super) fn restore(&self) -> String {
-        let holders = is("priority", self.marks.holders());
+    /// Leaves a SYN alone whose mark shows that another gateway of this namespace has looped or delivered it, because our map may
+    /// still have an older SYN of the same addresses and ports.
+    pub(super) fn of_another(&self) -> String {
         let any = is("mark", Mark::GATEWAYS);
         let (ours, mask) = (self.marks.intercepted(), Marks::mask());
-        let foreign = format!("  {any} meta mark & {mask:#x} != {ours:#x} accept\n");
-        let rule = |ip| {
-            let syn = syn(ip, self.seed);
-            let mark = if self.queued {
-                self.deal("mark", ip, self.marks.for_worker(0))
-            } else {
-                format!("meta mark set {:#x}", self.marks.for_any_worker())
-            };
-            format!("  {SYN} meta priority set {syn} map @entering\n  {holders} {mark}\n")
-        };
-        foreign + &HEADERS.map(rule).concat()
+        format!("{any} meta mark & {mask:#x} != {ours:#x} accept")
+    }
+
+    /// The rule that restores the priority of a looped SYN whose header is `ip`.
+    pub(super) fn restore_priority(&self, ip: &str) -> String {
+        format!(
+            "{SYN} meta priority set {} map @entering",
+            syn(ip, self.seed)
+        )
+    }
+
+    /// The rule that restores the mark of one whose priority is restored.
+    pub(super) fn restore_mark(&self, ip: &str) -> String {
+        if self.queued {
+            self.deal("mark", ip, self.marks.for_worker(0))
+        } else {
+            format!("meta mark set {:#x}", self.marks.for_any_worker())
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::flow::{Flow, Phase, Side};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{AcceptedFar, DescriptorReserve};
 use crate::tunnel::FarSide;
-use bentpipe_gateway_config::{Ends, LegId, Syn, SynOptions};
+use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn, SynOptions};
 use bentpipe_sockets::epoll::{Epoll, Event, Interest};
 use bentpipe_sockets::socket::{self, Dial};
 use bentpipe_sockets::{tcp, timer};
@@ -157,7 +157,10 @@ impl Worker {
             return self.on_tunnelled(near, ends);
         }
         let leg = &self.settings.legs.of(entrance.profile)[entrance.leg.other() as usize];
-        match dial(leg, ends, service, self.tracks_dials(), None) {
+        let proven = { self.syn_queue.as_ref() }
+            .filter(|syn_queue| syn_queue.handshake == Handshake::EndToEnd)
+            .map(|syn_queue| syn_queue.marks.proven());
+        match dial(leg, ends, service, self.tracks_dials(), proven) {
             Ok(dialled) => self.on_dialled(near, dialled, entered, ends),
             Err(error) => self.on_no_dial(client, server, &error),
         }

@@ -287,9 +287,8 @@ impl Worker {
         let reserved = syn_queue
             .reserve
             .keep(syn_queue.table.far_sockets() + 1, &self.epoll);
-        let for_held = Some(syn_queue.marks.for_held());
         let tracked = self.tracks_dials();
-        match reserved.and_then(|()| dial(leg, syn.ends, syn.service, tracked, for_held)) {
+        match reserved.and_then(|()| dial(leg, syn.ends, syn.service, tracked, None)) {
             Ok(dialled) => self.on_dial(packet, (syn, bytes), dialled),
             Err(error) => {
                 let verdict = self.on_failure(syn.ends, &error);
