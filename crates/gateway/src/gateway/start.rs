@@ -240,7 +240,7 @@ impl Gateway {
             carries: config.carried_leg().is_some(),
             handshake: config.handshake,
             marks,
-            backlog_limit,
+            backlog_limit: backlog_limit.clone(),
             table: HandshakeTable::new(threads),
             reserve: DescriptorReserve::default(),
             workers: threads,

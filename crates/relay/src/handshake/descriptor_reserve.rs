@@ -7,23 +7,32 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+/// So many more than are needed stay for a while, for the SYNs that come next.
+const FOR_THE_NEXT: usize = 8;
+
 /// Descriptors of no use but to be closed.
 #[derive(Debug, Default)]
 pub struct DescriptorReserve(Vec<OwnedFd>);
 
 impl DescriptorReserve {
-    /// Keeps `count` descriptors back, copies of `like`. Fails, with fewer, where the kernel has no more.
+    /// Keeps `count` descriptors back, or more, copies of `like`. Fails, with fewer, where the kernel has no more.
     pub(crate) fn keep(&mut self, count: usize, like: impl AsFd) -> io::Result<()> {
         while self.0.len() < count {
             self.0.push(like.as_fd().try_clone_to_owned()?);
         }
-        self.keep_at_most(count);
         Ok(())
     }
 
-    /// Closes those above `count`.
-    pub(crate) fn keep_at_most(&mut self, count: usize) {
+    /// Closes those above `count` but for a few.
+    pub(crate) fn keep_about(&mut self, count: usize) {
+        self.0.truncate(count + FOR_THE_NEXT);
+    }
+
+    /// Closes those above `count`; says whether there were any.
+    pub(crate) fn keep_at_most(&mut self, count: usize) -> bool {
+        let before = self.0.len();
         self.0.truncate(count);
+        self.0.len() < before
     }
 
     /// Makes room for one descriptor; says whether there was one to close.
@@ -43,7 +52,10 @@ mod tests {
         reserve.keep(2, &like).unwrap();
         assert!(reserve.spend());
         reserve.keep(2, &like).unwrap();
-        reserve.keep_at_most(1);
+        assert!(reserve.keep_at_most(1) && !reserve.keep_at_most(1));
         assert!(reserve.spend() && !reserve.spend());
+        reserve.keep(20, &like).unwrap();
+        reserve.keep_about(2);
+        assert_eq!(reserve.0.len(), 2 + FOR_THE_NEXT);
     }
 }

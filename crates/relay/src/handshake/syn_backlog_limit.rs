@@ -4,8 +4,10 @@
 //! find no socket, by which alone our rules recognise it. So no more SYNs than this are let in.
 
 use bentpipe_base::Instant;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Connections that may wait at a listener.
@@ -14,7 +16,7 @@ pub(crate) const LONGEST: u32 = 4096;
 const OFTEN: Duration = Duration::from_millis(2);
 
 /// How many SYNs the listeners of a worker take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SynBacklogLimit {
     /// The length of the listeners' queues, which `net.core.somaxconn` bounded when they began to listen.
     listening: usize,
@@ -22,6 +24,8 @@ pub struct SynBacklogLimit {
     pub(crate) capacity: usize,
     /// Each answer is a cookie (`net.ipv4.tcp_syncookies` is 2).
     pub(crate) cookies: bool,
+    /// The setting `net.ipv4.tcp_syncookies`: to open it each time would take four system calls more.
+    setting: Option<Arc<File>>,
     /// The settings are not read again before this time.
     next: Instant,
 }
@@ -34,6 +38,9 @@ impl SynBacklogLimit {
             listening: most.min(LONGEST) as usize,
             capacity: 0,
             cookies: false,
+            setting: File::open("/proc/sys/net/ipv4/tcp_syncookies")
+                .ok()
+                .map(Arc::new),
             next: Instant::ZERO,
         };
         limit.look();
@@ -50,8 +57,7 @@ impl SynBacklogLimit {
 
     /// Reads the settings, which may have changed since the last time.
     pub(crate) fn look(&mut self) {
-        let ipv4 = Path::new("/proc/sys/net/ipv4");
-        let cookies = read(&ipv4.join("tcp_syncookies")).unwrap_or(1);
+        let cookies = self.setting.as_deref().and_then(read_again).unwrap_or(1);
         let before = std::mem::replace(&mut self.cookies, cookies == 2);
         if self.cookies && !before {
             tracing::warn!(
@@ -59,7 +65,8 @@ impl SynBacklogLimit {
             );
         }
         // Without cookies the kernel reserves the last quarter of the backlog for hosts that it knows.
-        let most = (cookies == 0).then(|| read(&ipv4.join("tcp_max_syn_backlog")));
+        let most =
+            (cookies == 0).then(|| read(Path::new("/proc/sys/net/ipv4/tcp_max_syn_backlog")));
         self.capacity = capacity(self.listening, most.flatten());
     }
 }
@@ -71,6 +78,17 @@ fn capacity(listening: usize, without_cookies: Option<u32>) -> usize {
 
 fn read(path: &Path) -> Option<u32> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The number that a setting is now.
+fn read_again(setting: &File) -> Option<u32> {
+    let mut text = [0; 16];
+    let length = setting.read_at(&mut text, 0).ok()?;
+    std::str::from_utf8(text.get(..length)?)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

@@ -27,8 +27,10 @@ struct Entrance {
     profile: usize,
 }
 
-/// [`Epoll::add`], or [`Epoll::modify`] for what was watched as a dial.
+/// How a socket is registered: anew, or in the place of the dial that it was.
 type Register = fn(&Epoll, BorrowedFd<'_>, u64, Interest) -> io::Result<()>;
+const ANEW: Register = |epoll, socket, token, interest| epoll.add(socket, token, interest);
+const AGAIN: Register = |epoll, socket, token, interest| epoll.modify(socket, token, interest);
 
 fn token(index: u32, side: Side) -> u64 {
     u64::from(index) << 1 | side as u64
@@ -179,9 +181,7 @@ impl Worker {
         let mut flow = Flow::new(near, socket, entered, far.guard);
         flow.begun = far.begun;
         let index = self.flows.insert(flow);
-        if self.register(index, Side::Far, |epoll, socket, token, interest| {
-            epoll.modify(socket, token, interest)
-        }) {
+        if self.register(index, Side::Far, READING, AGAIN) {
             self.open(index);
         }
     }
@@ -198,7 +198,8 @@ impl Worker {
         let guard = FlowGuard::new(&self.shared, ends.0.ip());
         let flow = Flow::new(near, dialled.socket, entered, guard);
         let index = self.flows.insert(flow);
-        if !self.watch(index, Side::Far) {
+        // It becomes writable when the dial has succeeded.
+        if !self.register(index, Side::Far, READING | Interest::WRITE, ANEW) {
             return;
         }
         let dialling = Dialling {
@@ -309,7 +310,7 @@ impl Worker {
         self.keepalive.watch(index, flow, self.idle.now);
         self.flow_stats.connected(flow.begun);
         self.counters.connected.one();
-        self.watch(index, Side::Near)
+        self.register(index, Side::Near, READING, ANEW)
     }
 
     /// The far side, which takes smaller segments than the client, has accepted after the client was answered: what it says holds on
@@ -341,22 +342,13 @@ impl Worker {
 
     /// Registers a socket of a flow with epoll; resets the flow where that fails.
     ///
-    /// The far socket becomes writable when the dial has succeeded. The near one is writable from the start, and would cost
-    /// an event to say so: it is watched for that only once it was full.
-    fn watch(&mut self, index: u32, side: Side) -> bool {
-        self.register(index, side, |epoll, socket, token, interest| {
-            epoll.add(socket, token, interest)
-        })
-    }
-
-    fn register(&mut self, index: u32, side: Side, how: Register) -> bool {
+    /// A connected socket is writable, and would cost an event to say so, and another when its end is acknowledged: it is watched for
+    /// that only once it was full.
+    fn register(&mut self, index: u32, side: Side, interest: Interest, how: Register) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        let interest = match side {
-            Side::Near => READING,
-            Side::Far => READING | Interest::WRITE,
-        };
+        flow.watched_for_room[side as usize] = interest != READING;
         let result = how(&self.epoll, flow.socket(side), token(index, side), interest);
         if let Err(error) = result {
             tracing::warn!(%error, "cannot watch a connection: it is reset");
@@ -372,7 +364,7 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        if side == Side::Far || std::mem::replace(&mut flow.near_room, true) {
+        if std::mem::replace(&mut flow.watched_for_room[side as usize], true) {
             return true;
         }
         let interest = READING | Interest::WRITE;
@@ -380,7 +372,7 @@ impl Worker {
         match self.epoll.modify(socket, token(index, side), interest) {
             // Not watched at all yet: the client's first bytes met a full server.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                flow.near_room = false;
+                flow.watched_for_room[side as usize] = false;
                 true
             }
             Err(error) => {

@@ -276,6 +276,7 @@ impl Worker {
 
     /// Holds a SYN and dials for it.
     fn dial_for(&mut self, packet: QueuedPacket, syn: &Syn, bytes: Box<[u8]>) {
+        let tracked = self.tracks_dials();
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
@@ -284,11 +285,19 @@ impl Worker {
         };
         let leg = &self.settings.legs.of(profile)[leg.other() as usize];
         // Before the dial, whose SYN cannot be taken back.
-        let reserved = syn_queue
-            .reserve
-            .keep(syn_queue.table.far_sockets() + 1, &self.epoll);
-        let tracked = self.tracks_dials();
-        match reserved.and_then(|()| dial(leg, syn.ends, syn.service, tracked, None)) {
+        let needed = syn_queue.table.far_sockets() + 1;
+        let reserved = syn_queue.reserve.keep(needed, &self.epoll);
+        let begin = || dial(leg, syn.ends, syn.service, tracked, None);
+        let dialled = reserved.and_then(|()| match begin() {
+            // The descriptor that is missing may be one that is kept for the next.
+            Err(error)
+                if socket::is_exhausted(&error) && syn_queue.reserve.keep_at_most(needed) =>
+            {
+                begin()
+            }
+            other => other,
+        });
+        match dialled {
             Ok(dialled) => self.on_dial(packet, (syn, bytes), dialled),
             Err(error) => {
                 let verdict = self.on_failure(syn.ends, &error);
@@ -448,9 +457,7 @@ impl Worker {
     pub(super) fn confirm(&mut self, ends: &Ends) -> Option<AcceptedFar> {
         let syn_queue = self.syn_queue.as_mut()?;
         let confirmed = syn_queue.table.confirm(ends, timer::now())?;
-        syn_queue
-            .reserve
-            .keep_at_most(syn_queue.table.far_sockets());
+        syn_queue.reserve.keep_about(syn_queue.table.far_sockets());
         self.shared
             .unanswered_dials()
             .record_answer(ends, timer::now());
@@ -546,9 +553,7 @@ impl Worker {
         let HeldSyn { packet, ends, .. } = held;
         let (seq, later) = (held.seq, held.later);
         drop((held.far, held.guard));
-        syn_queue
-            .reserve
-            .keep_at_most(syn_queue.table.far_sockets());
+        syn_queue.reserve.keep_about(syn_queue.table.far_sockets());
         if let Some(spare) = held.spare {
             self.give(spare, Verdict::Drop);
         }
