@@ -216,6 +216,15 @@ fn gateway_process() {
     child::be_a_gateway();
 }
 
+/// How many connections have passed because as many as may be are remembered.
+fn over_the_limit(stage: &Stage) -> u64 {
+    let list = || nft::list(&["ruleset"]).unwrap();
+    let rules = stage.gateway.run(list).unwrap();
+    let (_, counter) = rules.split_once("counter snoop_full").unwrap();
+    let (_, count) = counter.split_once("packets ").unwrap();
+    count.split(' ').next().unwrap().parse().unwrap()
+}
+
 /// Beyond the connections that the agent may have, others pass without it.
 #[test]
 fn beyond_the_limit_connections_pass_unsnooped() {
@@ -229,15 +238,14 @@ fn beyond_the_limit_connections_pass_unsnooped() {
     for (client, server) in pairs {
         carry(server, client);
     }
-    let cached = || gateway.meter.read().snoop_cached as usize;
+    assert_eq!(over_the_limit(&stage), 2);
+    // While the agent has no processor, which happens on a busy host, packets of the two pass by it.
+    eventually("that packets are cached", || {
+        gateway.meter.read().snoop_cached > 0
+    });
+    let cached = gateway.meter.read().snoop_cached as usize;
     let two = 2 * (AMOUNT / 1448);
-    eventually("two connections are counted", || cached() >= two);
-    let cached = cached();
-    assert!(
-        (two..two + two / 4).contains(&cached),
-        "{cached} {:?}",
-        gateway.meter.read()
-    );
+    assert!(cached < two + two / 4, "{:?}", gateway.meter.read());
     assert_eq!(gateway.meter.read().connected, 0);
 }
 
@@ -519,16 +527,5 @@ fn connections_that_have_ended_are_soon_forgotten() {
         stage.client.run(dial).unwrap();
     }
     assert_eq!(remembered(&stage), 0);
-    let rules = stage
-        .gateway
-        .run(|| nft::list(&["ruleset"]).unwrap())
-        .unwrap();
-    let full = rules.split("counter snoop_full").nth(1).unwrap();
-    assert!(
-        !full
-            .trim_start_matches(" {")
-            .trim_start()
-            .starts_with("packets 0"),
-        "{rules}"
-    );
+    assert_ne!(over_the_limit(&stage), 0);
 }
