@@ -21,9 +21,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a gateway may take to be ready: it loads BPF programs and nft tables.
-const START: Duration = Duration::from_secs(20);
-/// How long it may take to end by itself.
+/// How long a gateway may take to be ready: it loads BPF programs and nft tables, for which 20 s were too few on a host
+/// that compiles on all of its processors.
+const START: Duration = Duration::from_secs(60);
+/// How long a near end may take to reach the far one, as in virtual time.
+const REACH: Duration = Duration::from_secs(20);
+/// How long a gateway may take to end by itself.
 const STOP: Duration = Duration::from_secs(2);
 /// Lines of its standard error that are kept for messages.
 const LINES: usize = 20;
@@ -211,7 +214,7 @@ impl GatewayProcess {
 
     /// Waits until the tunnels of this near end stand.
     pub(crate) fn await_far_end(&mut self, cancel: &AtomicBool) -> Result<(), LabError> {
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + REACH;
         loop {
             self.check()?;
             let tunnels = self.status().and_then(|status| status.tunnels);
@@ -225,7 +228,7 @@ impl GatewayProcess {
                 let why = tunnels.map(|tunnels| tunnels.last_loss);
                 let why = why.filter(|why| !why.is_empty());
                 let why = why.map_or(String::new(), |why| format!(" ({why})"));
-                return Err(self.failed(format!("did not reach its far end within {START:?}{why}")));
+                return Err(self.failed(format!("did not reach its far end within {REACH:?}{why}")));
             }
             thread::sleep(POLL);
         }

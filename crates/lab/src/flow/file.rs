@@ -27,8 +27,8 @@ use std::time::Duration;
 
 /// How often the receiver's folder is looked at.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a server may take to listen.
-const START: Duration = Duration::from_secs(20);
+/// How long a server may take to listen, as long as a gateway to be ready.
+const START: Duration = Duration::from_secs(60);
 /// How long a client may take to end when the file is there; Saratoga's hears out its peer.
 const END: Duration = Duration::from_secs(15);
 /// How much of a program's output a message quotes.
