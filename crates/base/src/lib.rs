@@ -14,6 +14,7 @@ mod random;
 mod ranges;
 mod seq;
 mod time;
+mod timer_wheel;
 mod units;
 mod whole;
 
@@ -25,5 +26,6 @@ pub use random::Stream;
 pub use ranges::Ranges;
 pub use seq::Seq;
 pub use time::Instant;
+pub use timer_wheel::TimerWheel;
 pub use units::{Bytes, ParseUnitError, Probability, Rate, parse_duration};
 pub use whole::{MOST_WHOLE, read_text, read_whole};

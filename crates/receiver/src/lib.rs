@@ -14,7 +14,7 @@ mod snack_announcer;
 
 pub use settings::Settings;
 
-use bentpipe_base::{Instant, Ranges, Seq};
+use bentpipe_base::{Instant, Ranges, Seq, TimerWheel};
 use bentpipe_stream::ReceiveBuffer;
 use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
 use bytes::Bytes;
@@ -74,6 +74,7 @@ pub struct Receiver {
     /// Segments not yet acknowledged.
     pending: u32,
     delay: Duration,
+    timers: TimerWheel,
     /// Segments in order that one acknowledgement answers.
     ack_every: u32,
     quick: QuickAcks,
@@ -119,6 +120,7 @@ impl Receiver {
             delack: Instant::MAX,
             pending: 0,
             delay: settings.delayed_ack,
+            timers: settings.timers,
             ack_every: settings.ack_every.max(1),
             quick: QuickAcks::new(settings.quick_acks),
             acks_first_byte: settings.acks_first_byte,
@@ -318,7 +320,7 @@ impl Receiver {
         if self.pending >= self.ack_every || len > self.mss || at_once {
             self.ack_now = true;
         } else if self.delack == Instant::MAX {
-            self.delack = now + self.delay;
+            self.delack = self.timers.expiry(now, now + self.delay);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What of a connection's configuration is its receiving half's.
 
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, TimerWheel};
 use std::time::Duration;
 
 /// What a receiver is told of the connection's configuration.
@@ -14,6 +14,8 @@ pub struct Settings {
     pub scale: u8,
     /// How long an acknowledgement may wait.
     pub delayed_ack: Duration,
+    /// When the timer of that expires.
+    pub timers: TimerWheel,
     /// Segments in order that one acknowledgement answers; 0 is as 1.
     pub ack_every: u32,
     /// So many acknowledgements do not wait at the start, and after data that arrived twice.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bentpipe_base::{Bytes, Instant, Seq};
+use bentpipe_base::{Bytes, Instant, Seq, TimerWheel};
 use bentpipe_receiver::{Receiver, Settings};
 use bentpipe_wire::Payload;
 use std::time::Duration;
@@ -17,6 +17,7 @@ fn receiver(segments: u64) -> Receiver {
         receive_buffer: Bytes(segments * u64::from(MSS)),
         scale: 0,
         delayed_ack: Duration::from_millis(40),
+        timers: TimerWheel::default(),
         ack_every: 2,
         quick_acks: 0,
         acks_first_byte: false,
@@ -100,6 +101,7 @@ fn after_a_silence_longer_than_a_timeout_each_segment_is_acknowledged_again() {
         receive_buffer: Bytes(100_000),
         scale: 0,
         delayed_ack: Duration::from_millis(40),
+        timers: TimerWheel::default(),
         ack_every: 2,
         quick_acks: 2,
         acks_first_byte: false,

@@ -123,6 +123,7 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
         span("initial_rto", endpoint.initial_rto),
         span("min_rto", endpoint.min_rto),
         span("rto_variance", endpoint.rto_variance),
+        span("timer_tick", endpoint.timer_tick),
         span("max_rto", endpoint.max_rto),
         flag("handshake", endpoint.handshake),
         flag("first_is_syn", endpoint.first_is_syn),

@@ -179,6 +179,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
             initial_rto: times.1,
             min_rto: times.2,
             rto_variance: times.0,
+            timer_tick: times.1,
             max_rto: times.3,
             limited_transmit: flags[0],
             dsack: flags[3],

@@ -7,7 +7,7 @@ use crate::flow_endpoint::{FlowEndpoint, PendingWork, Protocol, Tcp};
 use crate::queueing_samples::QueueingSamples;
 use crate::saratoga_endpoint::{Plan, SaratogaEndpoint};
 use crate::{Controls, EndId, SimError};
-use bentpipe_base::{Bytes, Instant, Seq, Stream};
+use bentpipe_base::{Bytes, Instant, Seq, Stream, TimerWheel};
 use bentpipe_cc::{self as cc, RateUse};
 use bentpipe_gateway_config::Leg;
 use bentpipe_plan::rates::{self, Bottleneck};
@@ -444,6 +444,9 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     set(&mut config.min_rto, endpoint.min_rto);
     set(&mut config.rto_variance, endpoint.rto_variance);
     set(&mut config.max_rto, endpoint.max_rto);
+    if let Some(tick) = endpoint.timer_tick {
+        config.timers = TimerWheel::new(tick);
+    }
     let set = |to: &mut bool, from: Option<bool>| *to = from.unwrap_or(*to);
     set(&mut config.limited_transmit, endpoint.limited_transmit);
     set(&mut config.dsack, endpoint.dsack);

@@ -5,7 +5,7 @@ use crate::ns2::{self, WireSize};
 use crate::recovery;
 use crate::scps::{LossCause, Outage, Scps};
 use crate::variants::{self, UnknownVariant};
-use bentpipe_base::{Bytes, Rate};
+use bentpipe_base::{Bytes, Rate, TimerWheel};
 use bentpipe_cc as cc;
 use bentpipe_receiver::MAX_SCALE;
 use bentpipe_wire::{Flags, Ipv4, Ipv6, Segment, Tcp};
@@ -55,6 +55,8 @@ pub struct Config {
     /// The least that the term 4 RTTVAR adds to the RTO. Linux takes 200 ms (`TCP_RTO_MIN`), so that a steady round-trip
     /// time leaves room for a queue. Where it is not zero, RTTVAR and what is timed follow Linux, too (`rto.rs`).
     pub rto_variance: Duration,
+    /// When timers expire: to the moment, or as Linux's.
+    pub timers: TimerWheel,
     /// Greatest RTO, backed off.
     pub max_rto: Duration,
     /// Consecutive timeouts of one segment (or of a SYN) after which the connection is given up.
@@ -172,6 +174,7 @@ impl Config {
             min_rto: Duration::from_secs(1),
             clock_granularity: Duration::ZERO,
             rto_variance: Duration::ZERO,
+            timers: TimerWheel::default(),
             max_rto: Duration::from_secs(60),
             max_retries: 15,
             user_timeout: None,
@@ -304,6 +307,7 @@ impl Config {
             receive_buffer: self.receive_buffer,
             scale: self.window_scale(),
             delayed_ack: self.delayed_ack,
+            timers: self.timers,
             ack_every: self.ack_every,
             quick_acks: self.quick_acks,
             acks_first_byte: self.ns2.first_is_syn,

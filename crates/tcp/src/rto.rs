@@ -15,7 +15,7 @@
 //! orders agree, for both take R - SRTT from before).
 
 use crate::Config;
-use bentpipe_base::Instant;
+use bentpipe_base::{Instant, TimerWheel};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ pub(crate) struct Rto {
     /// Least of 4 RTTVAR, in ticks.
     least_var4: i64,
     greatest: u64,
+    timers: TimerWheel,
     /// RTO without backoff, in nanoseconds.
     base: u64,
     /// 8 SRTT, in ticks; 0: unknown.
@@ -59,6 +60,7 @@ impl Rto {
             least: nanos(config.min_rto).max(1),
             least_var4: (nanos(config.rto_variance) / tick) as i64,
             greatest: nanos(config.max_rto).max(1),
+            timers: config.timers,
             base: nanos(config.initial_rto).max(1),
             srtt8: 0,
             var4: 0,
@@ -151,7 +153,8 @@ impl Rto {
 
     /// When the timer expires that starts at `now`.
     pub(crate) fn expiry(&self, now: Instant) -> Instant {
-        now.plus_nanos(self.timeout_nanos())
+        self.timers
+            .expiry(now, now.plus_nanos(self.timeout_nanos()))
     }
 
     fn timeout_nanos(&self) -> u64 {

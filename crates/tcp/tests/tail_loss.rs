@@ -3,6 +3,7 @@
 #[path = "support/script.rs"]
 mod script;
 
+use bentpipe_base::TimerWheel;
 use bentpipe_tcp::{Config, recovery};
 use bentpipe_wire::TcpOptions;
 use script::{ACK, Script, mss, plain, seg};
@@ -42,6 +43,23 @@ fn a_silence_of_two_round_trips_sends_one_new_segment_whatever_the_window_says()
     assert_eq!(script.data(), [(1, 1000)]);
     assert_eq!(script.tcp.counters().loss_probes, 1);
     assert_eq!(script.tcp.counters().timeouts, 1);
+}
+
+#[test]
+fn timers_of_a_wheel_are_late_by_its_ticks() {
+    let mut script = sent(
+        Config {
+            timers: TimerWheel::new(Duration::from_millis(4)),
+            ..config()
+        },
+        1_000_000,
+    );
+    // 1100 ms from the start, which are 275 ticks: the probe is due with the 325th.
+    assert_eq!(script.expire(), 204);
+    assert_eq!(script.data(), [(10_001, 1000)]);
+    // The timeout with the 576th of them; so far ahead only each eighth one counts.
+    assert_eq!(script.expire(), 1032);
+    assert_eq!(script.data(), [(1, 1000)]);
 }
 
 #[test]

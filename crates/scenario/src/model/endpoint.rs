@@ -34,6 +34,8 @@ pub struct Endpoint {
     pub min_rto: Option<Duration>,
     /// The least that the term 4 RTTVAR adds to the RTO.
     pub rto_variance: Option<Duration>,
+    /// The tick of the clock with which timers expire, coarser the longer they take, as Linux's; zero: to the moment.
+    pub timer_tick: Option<Duration>,
     /// Most RTO.
     pub max_rto: Option<Duration>,
     /// Whether the first two duplicate ACKs release a new segment each (RFC 3042).

@@ -29,6 +29,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
         initial_rto: rto(&mut table, "initial_rto"),
         min_rto: rto(&mut table, "min_rto"),
         rto_variance: time(&mut table, "rto_variance"),
+        timer_tick: time(&mut table, "timer_tick"),
         max_rto: rto(&mut table, "max_rto"),
         limited_transmit: table.optional("limited_transmit"),
         dsack: table.optional("dsack"),

@@ -87,7 +87,7 @@ impl Rack {
                 .judge_by_time(self.latest, Instant::from_nanos(due))
         });
         let last = tx.board().last_out_before(self.latest);
-        tx.set_timer(last.map_or(Instant::MAX, |last| last + wait));
+        tx.set_timer(now, last.map_or(Instant::MAX, |last| last + wait));
         lost
     }
 }
@@ -172,7 +172,7 @@ impl Detect for Rack {
     }
 
     fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
-        tx.set_timer(Instant::MAX);
+        tx.stop_timer();
         self.judge(tx, now)
     }
 }

@@ -479,7 +479,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         if begins {
             self.undo.begin(tx);
         }
-        tx.set_timer(Instant::MAX);
+        tx.stop_timer();
         tx.enter_loss(pipe, reduces, now);
         if D::PROPORTIONAL {
             // Beside the first segment, what may be on its way.

@@ -64,7 +64,7 @@ impl Snack {
             now + Probe::timeout(tx, alone).max(LEAST_PROBE)
         });
         let sooner = at.filter(|at| *at < tx.expiry());
-        self.probe.schedule(tx, sooner);
+        self.probe.schedule(tx, sooner, now);
     }
 
     fn embargo(tx: &RecoveryContext<'_>) -> Embargo {
@@ -109,7 +109,7 @@ impl Snack {
         // What waits longer, by the count of its transmissions, is looked at again soon.
         let due = due.map(|due| if due > now { due } else { now + first.0 / 8 });
         self.probe.disarm();
-        tx.set_timer(due.unwrap_or(Instant::MAX));
+        tx.set_timer(now, due.unwrap_or(Instant::MAX));
         lost
     }
 }

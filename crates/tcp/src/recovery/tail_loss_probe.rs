@@ -50,17 +50,22 @@ impl Probe {
     }
 
     /// Section 7.2: a probe is to be sent `at` a time, unless one is outstanding, or the timer waits for something else.
-    pub(super) fn schedule(&mut self, tx: &mut RecoveryContext<'_>, at: Option<Instant>) {
+    pub(super) fn schedule(
+        &mut self,
+        tx: &mut RecoveryContext<'_>,
+        at: Option<Instant>,
+        now: Instant,
+    ) {
         let Some(at) = at.filter(|_| !self.due && self.end.is_none()) else {
             if self.armed {
                 self.armed = false;
-                tx.set_timer(Instant::MAX);
+                tx.stop_timer();
             }
             return;
         };
         if self.armed || tx.recovery_timer() == Instant::MAX {
             self.armed = true;
-            tx.set_timer(at);
+            tx.set_timer(now, at);
         }
     }
 
@@ -74,7 +79,7 @@ impl Probe {
         if !core::mem::take(&mut self.armed) {
             return false;
         }
-        tx.set_timer(Instant::MAX);
+        tx.stop_timer();
         self.due = tx.una() < tx.max();
         // Whether the probe can be sent or not, the next timer is that of the retransmission (section 7.3).
         tx.settle(now);
@@ -161,7 +166,7 @@ impl RackTlp {
             let timeout = Probe::timeout(tx, tx.board().pipe() == 1);
             (now + timeout.max(LEAST)).min(latest)
         });
-        self.probe.schedule(tx, at);
+        self.probe.schedule(tx, at, now);
     }
 }
 
@@ -182,7 +187,8 @@ impl Detect for RackTlp {
     }
 
     fn settled(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
-        self.schedule(tx, tx.expiry(), now);
+        // How late the timer is does not add to how late the probe's is.
+        self.schedule(tx, tx.expiry().min(now + tx.rto()), now);
     }
 
     fn began(&mut self) {

@@ -331,9 +331,14 @@ impl RecoveryContext<'_> {
         self.0.restart(now);
     }
 
-    /// Wants [`on_timer`](crate::recovery::Recovery::on_timer) to be called `at`; `Instant::MAX`: not at all.
-    pub(crate) fn set_timer(&mut self, at: Instant) {
-        self.0.reorder = at;
+    /// Wants, at `now`, [`on_timer`](crate::recovery::Recovery::on_timer) to be called `at` a time; `Instant::MAX`: not at all.
+    pub(crate) fn set_timer(&mut self, now: Instant, at: Instant) {
+        self.0.reorder = self.0.config.timers.expiry(now, at);
+    }
+
+    /// Stops the timer of [`Self::set_timer`].
+    pub(crate) fn stop_timer(&mut self) {
+        self.0.reorder = Instant::MAX;
     }
 
     /// Backs the retransmission timeout off.
