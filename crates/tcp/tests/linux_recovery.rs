@@ -119,6 +119,39 @@ fn a_peer_that_tells_of_more_duplicates_than_went_again_takes_nothing_back() {
     assert_eq!(script.tcp.counters().undone, 0);
 }
 
+/// Once a segment came far out of order, what SACK tells of lets the window grow (Linux `tcp_may_raise_cwnd`).
+#[test]
+fn for_a_duplicate_alone_the_window_does_not_grow() {
+    let mut script = open(Config {
+        timestamps: true,
+        eifel: true,
+        dsack: true,
+        ..config()
+    });
+    let ack = |segments: i64| seg(ACK, 1, 1 + segments * 988).stamp(60, 1100);
+    let after = |segments: u32| 1 + segments * 988;
+    script.tcp.write_virtual(1_000_000);
+    assert_eq!(script.data().len(), 10);
+    script.pass(100);
+    script.inject(ack(0).sack(&[(after(1), after(6))]));
+    assert_eq!(script.data()[0].0, 1, "the first goes again");
+    script.pass(10);
+    // It had only been late, by five segments.
+    script.inject(ack(6));
+    assert_eq!(script.tcp.counters().undone, 1);
+    assert!(!script.data().is_empty());
+    script.pass(10);
+    script.inject(ack(6).sack(&[(1, after(1))]));
+    assert_eq!(script.data(), []);
+    script.pass(10);
+    script.inject(ack(6).sack(&[(after(7), after(8))]));
+    assert_eq!(
+        script.data().len(),
+        2,
+        "one for what arrived, one for growth"
+    );
+}
+
 #[test]
 fn an_acknowledgement_that_ends_a_recovery_and_tells_of_a_loss_begins_the_next_one() {
     let mut script = open(config());

@@ -190,6 +190,9 @@ impl<D: Detect> SackRecovery<D> {
         self.detect.deduce(tx, &mut sample, advanced, self.recover);
         sample.duplicate = self.duplicate_of_ours(tx, sample.duplicate);
         self.detect.observe(tx, &sample);
+        // For a D-SACK alone the window does not grow (Linux `FLAG_FORWARD_PROGRESS`).
+        let by_sack = sample.newly_acked.delivered > 0 && self.detect.grows_by_sack();
+        let grows = advanced || tx.samples_deliveries() || by_sack;
         if let Some((from, to)) = sample.duplicate {
             self.arrived_twice(tx, (from, to));
             if D::PROPORTIONAL {
@@ -228,7 +231,7 @@ impl<D: Detect> SackRecovery<D> {
                 } else {
                     Phase::Disorder
                 });
-                if advanced || tx.samples_deliveries() || self.detect.grows_by_sack() {
+                if grows {
                     Self::grow(tx, &sample);
                 }
                 if tx.phase() == Phase::Cwr {
@@ -250,7 +253,7 @@ impl<D: Detect> SackRecovery<D> {
                 self.begin(tx, &sample, advanced);
             }
             Phase::Loss => {
-                if advanced || tx.samples_deliveries() || self.detect.grows_by_sack() {
+                if grows {
                     Self::grow(tx, &sample);
                 }
                 if self.is_over(tx) {
