@@ -20,15 +20,21 @@ function goodput(side) {
   return make("td", {}, side.mean_mbps.toFixed(3), make("small", {}, `${side.min_mbps.toFixed(3)} to ${side.max_mbps.toFixed(3)}`));
 }
 
+/** A ratio's 95% confidence interval, where more than one seed tells of it. */
+function interval(ratio) {
+  if (!ratio || !known(ratio.half)) return "";
+  return make("small", {}, `${ratio.mean.toFixed(2)} ±${ratio.half.toFixed(2)}`);
+}
+
 function table() {
   const names = ["case", "kernel, Mb/s", "simulator, Mb/s", "ratio", "cwnd apart", "sent again", "timeouts"];
   const head = make("tr", {}, names.map((name) => make("th", { scope: "col" }, name)));
   const pair = (row, key) => `${row.lab[key].toFixed(1)} / ${row.simulator[key].toFixed(1)}`;
   const body = data.rows.map((row) => make("tr", {},
     make("th", { scope: "row" }, title(row)), goodput(row.lab), goodput(row.simulator),
-    make("td", { class: row.agrees ? "yes" : "no" }, known(row.ratio) ? `${row.ratio.toFixed(3)} ${row.agrees ? "✓" : "✗"}` : "—"),
+    make("td", { class: row.agrees ? "yes" : "no" }, known(row.ratio) ? `${row.ratio.toFixed(3)} ${row.agrees ? "✓" : "✗"}` : "—", interval(row.ratios.goodput)),
     make("td", {}, known(row.cwnd_apart) ? `${(row.cwnd_apart * 100).toFixed(1)}%` : "—"),
-    make("td", {}, pair(row, "sent_again")), make("td", {}, pair(row, "timeouts"))));
+    make("td", {}, pair(row, "sent_again"), interval(row.ratios.sent_again)), make("td", {}, pair(row, "timeouts"))));
   put("table", make("thead", {}, head), make("tbody", {}, body));
 }
 

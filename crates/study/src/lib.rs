@@ -6,7 +6,8 @@
 //! what stands there already is not run again; [`merge()`] makes one folder of those of [`Shard`]s, [`read()`] reads a finished one, and [`read_so_far()`] one that fills. In memory it keeps the measures that the study names
 //! ([`Samples`]) and no more. [`cells()`] lays them out as tables, beside the paper's values and those of
 //! a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts a paper's statements to the
-//! test. [`Drawn`] is a figure with all that stands around its lines, for reports and for Python.
+//! test. [`Drawn`] is a figure with all that stands around its lines, for reports and for Python. [`Comparison`] holds a flow's runs
+//! on the kernel against the simulator's.
 //!
 //! It leaves out how a point is run, which is the simulator's and the lab's. Begin with [`run()`].
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ mod beside;
 mod capture;
 mod cells;
 mod collector;
+mod comparison;
 mod drawn;
 mod error;
 mod figure;
@@ -38,6 +40,7 @@ pub use agree::{Reference, Stats};
 pub use beside::ReferenceValues;
 pub use capture::{capture_folder, captured, captures};
 pub use cells::{Cell, cells};
+pub use comparison::{Comparison, Ratio, Ratios, Side, Summary};
 pub use drawn::{COLOURS, Drawn, summary};
 pub use error::StudyError;
 pub use figure::{Line, lines};

@@ -44,7 +44,7 @@ impl Value {
 }
 
 /// The 97.5% quantile of Student's t with `df` degrees of freedom, to 0.2%.
-fn quantile(df: u64) -> f64 {
+pub(crate) fn quantile(df: u64) -> f64 {
     const FIRST: [f64; 6] = [0.0, 12.706, 4.303, 3.182, 2.776, 2.571];
     let first = usize::try_from(df).ok().and_then(|df| FIRST.get(df));
     // Cornish and Fisher's expansion about the normal quantile 1.959964.

@@ -18,7 +18,7 @@ use bentpipe_lab::pool;
 use bentpipe_report::date;
 use bentpipe_scenario::study::SEED;
 use bentpipe_scenario::{Scenario, Study, study};
-use figures::Row;
+use bentpipe_study::Comparison;
 use page::CompareReport;
 use runs::{Bench, Case, Cell};
 use std::fs;
@@ -32,7 +32,7 @@ Examples:
 
 Every [[sweep]] of the file but one named `seed` gives cases; each runs with the seeds 1 to N, once
 on the kernel's TCP in the lab and once in the simulator, where equal seeds lose the same packets.
-A flow agrees when the mean goodputs differ by at most 10%.";
+A flow agrees when the mean goodputs differ by at most 10%; ratios have their 95% confidence intervals.";
 
 /// Options of `bentpipe compare`.
 #[derive(Debug, clap::Args)]
@@ -224,7 +224,7 @@ fn manifest(
 fn write(
     args: &Args,
     cases: &[Case],
-    rows: &[Row],
+    rows: &[Comparison],
     manifest: Vec<(String, String)>,
 ) -> Result<(), Failure> {
     let json = figures::to_json(rows).or_run()?;

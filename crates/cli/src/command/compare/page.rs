@@ -1,8 +1,8 @@
 //! The report of a comparison: one HTML file with its table and the congestion windows of both
 //! sides, which loads nothing.
 
-use super::Row;
 use bentpipe_report::Part;
+use bentpipe_study::Comparison;
 use serde::Serialize;
 
 const PAGE: &str = include_str!("../../../../../web/compare.html");
@@ -14,7 +14,7 @@ const SCRIPTS: [Part; 1] = [(
 /// What the report shows.
 pub(crate) struct CompareReport<'a> {
     pub(crate) name: &'a str,
-    pub(crate) rows: &'a [Row],
+    pub(crate) rows: &'a [Comparison],
     /// Name and value of what a reader needs to judge or repeat the figures.
     pub(crate) manifest: Vec<(String, String)>,
     /// The first case, every default written out.
@@ -32,7 +32,7 @@ struct Page<'a> {
 #[derive(Serialize)]
 struct PageRow<'a> {
     #[serde(flatten)]
-    row: &'a Row,
+    row: &'a Comparison,
     /// The windows of each run, ten a second.
     cwnd: [&'a [Vec<u32>]; 2],
 }

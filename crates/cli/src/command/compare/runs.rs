@@ -1,12 +1,13 @@
 //! One scenario on either side: the lab and the simulator, with the same figures.
 
-use super::figures::{STEP, Side, on_grid};
+use super::figures::{STEP, on_grid};
 use crate::lateness::Lateness;
 use bentpipe_lab::{Controls, LabError, Measured, RunOptions, pool};
 use bentpipe_outcome::{self as outcome, End, Point};
 use bentpipe_pair::RunError;
 use bentpipe_scenario::{Flow, Scenario, Topology};
 use bentpipe_sim::Options;
+use bentpipe_study::Side;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};

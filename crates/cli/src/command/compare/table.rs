@@ -1,10 +1,10 @@
 //! The table on stdout.
 
-use super::figures::{Row, Summary};
+use bentpipe_study::{Comparison, Ratio, Summary};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 /// One line a row.
-pub(crate) fn render(rows: &[Row]) -> String {
+pub(crate) fn render(rows: &[Comparison]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Disabled);
@@ -44,10 +44,14 @@ pub(crate) fn render(rows: &[Row]) -> String {
             row.flow.clone(),
             goodput(lab),
             goodput(simulator),
-            row.ratio.map_or("—".into(), |ratio| format!("{ratio:.3}")),
+            row.ratio.map_or("—".into(), |ratio| {
+                let half = row.ratios.goodput.and_then(|ratio| ratio.half);
+                let half = half.map_or(String::new(), |half| format!(" ±{half:.3}"));
+                format!("{ratio:.3}{half}")
+            }),
             if row.agrees { "yes" } else { "no" }.into(),
             percent(row.cwnd_apart),
-            both(|side| side.sent_again, 1),
+            beside(both(|side| side.sent_again, 1), row.ratios.sent_again),
             both(|side| side.timeouts, 1),
             drops(row),
         ];
@@ -55,7 +59,7 @@ pub(crate) fn render(rows: &[Row]) -> String {
             both(|side| side.sender_s, 3),
             both(|side| side.receiver_s, 3),
         ];
-        let again = [both(|side| side.local, 1)];
+        let again = [beside(both(|side| side.local, 1), row.ratios.local)];
         let values = values.into_iter().take(times.len());
         table.add_row(
             cells
@@ -70,8 +74,19 @@ pub(crate) fn render(rows: &[Row]) -> String {
     table.to_string()
 }
 
+/// `figures`, and what is known of their ratio.
+fn beside(figures: String, ratio: Option<Ratio>) -> String {
+    match ratio {
+        Some(Ratio {
+            mean,
+            half: Some(half),
+        }) => format!("{figures} ({mean:.2} ±{half:.2})"),
+        _ => figures,
+    }
+}
+
 /// How many packets the queues dropped, in the kernel and in the simulator: a part for each link where either dropped some.
-fn drops(row: &Row) -> String {
+fn drops(row: &Comparison) -> String {
     let of = |side: &Summary, link: &String| side.dropped.get(link).copied().unwrap_or(0.0);
     let links: Vec<String> = row
         .simulator

@@ -1,4 +1,4 @@
-use super::figures::{Row, Summary, on_grid};
+use super::figures::on_grid;
 use super::*;
 use std::time::Duration;
 
@@ -7,24 +7,6 @@ fn a_window_is_that_of_the_last_change() {
     let at = Duration::from_millis;
     let points = [(at(50), 10.0), (at(100), 12.0), (at(250), 7.4)];
     assert_eq!(on_grid(&points, at(399)), [0, 12, 12, 7]);
-}
-
-#[test]
-fn ten_percent_agrees_and_eleven_does_not() {
-    let side = |mean_mbps, cwnd: &[u32]| Summary {
-        n: 1,
-        mean_mbps,
-        cwnd: vec![cwnd.to_vec()],
-        ..Summary::default()
-    };
-    let row = |lab, simulator| Row::new("a", "b", lab, simulator);
-    let near = row(side(4.0, &[10, 30]), side(4.39, &[14, 26, 99]));
-    assert!(near.agrees, "{near:?}");
-    // (4 + 4) / (10 + 30)
-    assert_eq!(near.cwnd_apart, Some(0.2));
-    assert!(!row(side(4.0, &[]), side(4.45, &[])).agrees);
-    let none = row(Summary::default(), side(4.0, &[]));
-    assert!(!none.agrees && none.ratio.is_none() && none.cwnd_apart.is_none());
 }
 
 #[test]
