@@ -21,6 +21,7 @@ mod choose;
 mod controls;
 mod kernel;
 mod layout;
+mod lazy_controls;
 mod names;
 mod object;
 mod params;
@@ -33,6 +34,7 @@ pub use bentpipe_cc::rate_control::KERNEL as RATE;
 pub use bentpipe_cc::{LinkParams, twin};
 pub use choose::{Choice, ChooseError, FALLBACKS, available, choose};
 pub use controls::{ConfigureError, Controls, LoadError};
+pub use lazy_controls::LazyControls;
 pub use names::{kernel_name, user_name};
 pub use params::LinkShare;
 

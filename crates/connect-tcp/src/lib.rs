@@ -36,4 +36,4 @@ pub use proxy_status::{DialError, Status, status_field};
 pub use request::{Field, Refusal, Request, fields, udp_fields};
 pub use target::{Host, NoTarget, Target};
 pub use template::{Template, TemplateError};
-pub use udp::{NoPayload, UDP_CONTEXT, UDP_PAYLOAD_MAX, udp_payload};
+pub use udp::{NoPayload, UDP_CAPSULE_MAX, UDP_CONTEXT, UDP_PAYLOAD_MAX, udp_capsule, udp_payload};

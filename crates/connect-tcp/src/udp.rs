@@ -1,7 +1,8 @@
 //! Proxying of UDP (RFC 9298): what stands before a UDP payload in an HTTP Datagram (RFC 9297), and in a DATAGRAM capsule.
 
+use crate::capsule::capsule;
 use crate::varint::Gather;
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
 /// The upgrade token, as `:protocol` has it.
@@ -17,6 +18,8 @@ pub const UDP_PAYLOAD_MAX: usize = 65_527;
 /// The longest HTTP Datagram that is taken of a capsule, since it waits here until it is whole: a jumbo frame's. Longer ones are dropped,
 /// as what is too long for the path is.
 pub(crate) const CAPSULE_MAX: u64 = 9000;
+/// The longest UDP payload of one.
+pub const UDP_CAPSULE_MAX: usize = CAPSULE_MAX as usize - 1;
 
 /// An HTTP Datagram that holds no UDP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -43,6 +46,19 @@ pub fn udp_payload(datagram: &Bytes) -> Result<Bytes, NoPayload> {
         Some((_, PAYLOADS)) | None => Err(NoPayload::Malformed),
         Some((_, context)) => Err(NoPayload::Context(context)),
     }
+}
+
+/// The DATAGRAM capsule of a UDP payload; `None`: it is longer than [`UDP_CAPSULE_MAX`].
+pub fn udp_capsule(payload: &[u8]) -> Option<Bytes> {
+    if payload.len() > UDP_CAPSULE_MAX {
+        return None;
+    }
+    let head = capsule(CAPSULE, payload.len() as u64 + 1);
+    let mut whole = BytesMut::with_capacity(head.len() + 1 + payload.len());
+    whole.extend_from_slice(&head);
+    whole.put_u8(UDP_CONTEXT);
+    whole.extend_from_slice(payload);
+    Some(whole.freeze())
 }
 
 #[cfg(test)]

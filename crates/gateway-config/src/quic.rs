@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    Fec, Guard, LinkOverhead, Loss, Mtu, Pacing, PeerKey, ReferenceTime, Remote, RoundTrip,
-    UdpFlows, UdpIdle, UdpPorts, WhenDown, Window,
+    FallBack, Fec, Guard, LinkOverhead, Loss, Mtu, Pacing, PeerKey, ReferenceTime, Remote,
+    RoundTrip, UdpFlows, UdpIdle, UdpPorts, WhenDown, Window,
 };
 
 /// What is known of the path of a leg over QUIC, besides the link's rate towards the other end.
@@ -32,6 +32,8 @@ pub struct QuicPath {
     pub mtu: Bytes,
     /// Forward error correction of what is sent, where the other end has it too; `None`: none.
     pub fec: Option<Overhead>,
+    /// HTTP/2 over TCP stands beside it, and carries where UDP does not get through.
+    pub fall_back: bool,
 }
 
 /// The other end of a leg that QUIC carries, and what becomes of connections by it.
@@ -239,7 +241,7 @@ impl QuicEnd {
 }
 
 /// The keys that only such a leg has.
-pub(crate) const KEYS: [&str; 13] = [
+pub(crate) const KEYS: [&str; 14] = [
     "proxy",
     "identity",
     "peer_key",
@@ -250,13 +252,14 @@ pub(crate) const KEYS: [&str; 13] = [
     "mtu",
     "fec",
     "fec_window",
+    "fall_back",
     "udp",
     "udp_flows",
     "udp_idle",
 ];
 
 impl Default for QuicPath {
-    /// A geostationary satellite's 600 ms, 1% loss, and packets of 1500 bytes.
+    /// A geostationary satellite's 600 ms, 1% loss, and packets of 1500 bytes; HTTP/2 stands by.
     fn default() -> Self {
         Self {
             receive_rate: None,
@@ -264,21 +267,24 @@ impl Default for QuicPath {
             loss: Probability::new(0.01).unwrap_or(Probability::ZERO),
             mtu: Bytes(1500),
             fec: None,
+            fall_back: true,
         }
     }
 }
 
 impl QuicPath {
-    /// Reads `round_trip`, `loss`, `mtu`, `fec` and `fec_window`, which are as in `self` where they are not said.
+    /// Reads `round_trip`, `loss`, `mtu`, `fec`, `fec_window` and `fall_back`, which are as in `self` where they are not said.
     pub fn read(self, table: &mut Table<'_, '_>) -> Self {
         let RoundTrip(round_trip) = table.or("round_trip", RoundTrip(self.round_trip));
         let Loss(loss) = table.or("loss", Loss(self.loss));
         let Mtu(mtu) = table.or("mtu", Mtu(self.mtu));
+        let FallBack(fall_back) = table.or("fall_back", FallBack(self.fall_back));
         Self {
             round_trip,
             loss,
             mtu,
             fec: fec(table, self.fec),
+            fall_back,
             ..self
         }
     }
@@ -385,6 +391,13 @@ mod tests {
         };
         assert_eq!(fec("fec = \"10%\""), strength(10, 200, 8));
         assert_eq!(fec("fec = 0.05\nfec_window = 500"), strength(20, 500, 3));
+        let falls_back = |said: &str| {
+            let config = Config::parse("f", &format!("{text}{said}")).unwrap();
+            let leg = config.tunnelled_leg().unwrap();
+            leg.quic.as_ref().unwrap().path.fall_back
+        };
+        assert!(falls_back("") && falls_back("fall_back = \"http2\""));
+        assert!(!falls_back("fall_back = \"off\""));
         let udp = |said: &str| {
             let config = Config::parse("f", &format!("{text}{said}")).unwrap();
             let leg = config.tunnelled_leg().unwrap();
@@ -444,6 +457,7 @@ mod tests {
             ),
             ("identity = \"gateway.key\"", "the file of a secret key"),
             ("when_down = \"pas\"", "did you mean `pass`?"),
+            ("fall_back = \"http3\"", "did you mean `http2`?"),
             ("fec = \"0.1%\"", "`0.001` is too little"),
             ("fec = \"mesured\"", "\"off\", \"measured\", or an overhead"),
             ("fec_window = 100", "goes with a fixed overhead"),

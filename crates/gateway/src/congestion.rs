@@ -1,8 +1,6 @@
 //! Chooses the congestion control of each leg, and tells it of the link.
 
-use bentpipe_bpf::{
-    ChooseError, ConfigureError, Controls, FALLBACKS, LoadError, is_ours, kernel_name,
-};
+use bentpipe_bpf::{ChooseError, ConfigureError, FALLBACKS, LazyControls, is_ours, kernel_name};
 use bentpipe_gateway_config::{Carrier, Config, Leg, LegId};
 use bentpipe_interception::Marks;
 use bentpipe_relay::{LegPolicies, SocketPolicy};
@@ -34,10 +32,7 @@ pub enum CongestionError {
 
 /// The BPF controls, if a leg wants one and the kernel takes them.
 #[derive(Debug, Default)]
-pub(crate) struct CongestionControls {
-    controls: Option<Controls>,
-    failed: Option<LoadError>,
-}
+pub(crate) struct CongestionControls(LazyControls);
 
 impl CongestionControls {
     /// Makes the legs' policies ready for sockets with those marks, profiles included. Loads the BPF
@@ -53,7 +48,8 @@ impl CongestionControls {
             .chain(variants)
             .any(|leg| wanted(leg).is_some_and(|control| is_ours(control)))
         {
-            self.load();
+            // Where that fails, the choice says why.
+            let _ = self.0.load();
         }
         let plain = self.prepare_both(&config.lan, &config.sat, marks)?;
         let profiles = config.profiles.iter().map(|profile| {
@@ -69,13 +65,9 @@ impl CongestionControls {
         Ok(legs)
     }
 
-    fn load(&mut self) {
-        if self.controls.is_none() {
-            (self.controls, self.failed) = match Controls::load() {
-                Ok(controls) => (Some(controls), None),
-                Err(error) => (None, Some(error)),
-            };
-        }
+    /// Those of this gateway, for whoever else has sockets on its legs.
+    pub(crate) const fn shared(&mut self) -> &mut LazyControls {
+        &mut self.0
     }
 
     /// The same for both legs alone, with the controls that are loaded.
@@ -104,7 +96,7 @@ impl CongestionControls {
             Some(wanted) => Some(self.choose(leg_id, wanted, leg.insist)?),
         };
         let knows = control.as_deref().is_some_and(is_ours);
-        if knows && let Some(controls) = &mut self.controls {
+        if knows && let Some(controls) = self.0.loaded() {
             controls
                 .configure(marks.leg(leg_id), &leg.link)
                 .map_err(|source| CongestionError::Configure {
@@ -144,13 +136,12 @@ impl CongestionControls {
                 break;
             }
         }
-        let choice =
-            bentpipe_bpf::choose(wanted, insist, self.failed.as_ref()).map_err(|source| {
-                CongestionError::Choose {
-                    leg: leg_id.name(),
-                    source,
-                }
-            })?;
+        let choice = bentpipe_bpf::choose(wanted, insist, self.0.failed()).map_err(|source| {
+            CongestionError::Choose {
+                leg: leg_id.name(),
+                source,
+            }
+        })?;
         if let Some(note) = choice.note {
             tracing::warn!(leg = leg_id.name(), "{note}");
         }
@@ -158,7 +149,8 @@ impl CongestionControls {
     }
 }
 
-/// The congestion control that the sockets of a leg are to have. That of a carried one is the carrier's.
+/// The congestion control that the sockets of a leg are to have. That of a carried one is the carrier's, also where it is for a socket
+/// (`Link::tcp` of the tunnels).
 fn wanted(leg: &Leg) -> Option<&String> {
     let control = leg.congestion.as_ref();
     control.filter(|_| leg.carrier == Carrier::Kernel)

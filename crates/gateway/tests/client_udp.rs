@@ -166,6 +166,37 @@ fn a_tunnel_carries_the_ports_that_are_named() {
     }
 }
 
+/// Where UDP is blocked on the link, clients' UDP goes by TCP; the server sees another port of the far end then.
+#[test]
+fn where_udp_is_blocked_it_goes_by_tcp() {
+    need!(Root, Nft, Tproxy);
+    let (on, _echo) = carrying(Ip::V4, "");
+    let socket = client(&on.pair.client, server(Ip::V4));
+    let carrier = || {
+        let status = on.gateway.handle.status().unwrap();
+        let tunnels = status.tunnels.as_ref().unwrap();
+        (tunnels.carrier, tunnels.connections.len())
+    };
+    eventually("both carriers", || carrier() == (Some("quic"), 2));
+    assert_eq!(ask(&socket, "x").unwrap(), far_end(Ip::V4));
+    let rules = "table inet no_udp {
+       chain input {
+         type filter hook prerouting priority -400; policy accept;
+         iifname sat0 meta l4proto udp drop
+       }
+     }";
+    for netns in [&on.pair.near, &on.pair.far] {
+        netns.run(|| nft::apply(rules).unwrap()).unwrap();
+    }
+    assert_eq!(ask_again(&socket), far_end(Ip::V4));
+    assert_eq!(carrier().0, Some("http2"));
+    for number in 0..20 {
+        assert_eq!(ask(&socket, &number.to_string()).unwrap(), far_end(Ip::V4));
+    }
+    let long = "x".repeat(1400);
+    assert_eq!(ask(&socket, &long).unwrap(), far_end(Ip::V4));
+}
+
 /// What a lossy link loses is not sent again, and what arrives is whole.
 #[test]
 fn what_the_link_loses_is_lost() {

@@ -8,7 +8,8 @@
 //! ```
 //! The roles of marks are: 0, an intercepted packet, to be delivered to this machine; 1, a socket of the terrestrial
 //! leg; 2, a socket of the satellite leg; 3, an intercepted packet that is not to be routed here yet; 4, a socket of the
-//! satellite leg whose packets our own TCP takes over; 5 and 6, packets of our own TCP to space and to such a socket; 19, an answer to a client's UDP that a tunnel carries; 0x41
+//! satellite leg whose packets our own TCP takes over; 5 and 6, packets of our own TCP to space and to such a socket; 19, an answer to a client's UDP that a tunnel carries; 22, the TCP
+//! socket beside a leg over QUIC; 0x41
 //! and 0x42, dialled sockets of these legs whose packets conntrack is to see; 10 and 11, a datagram that throws the switch of the
 //! gateway's table; 14, a held SYN whose next hop does not answer; 0x80 + n, a SYN for a listener of worker n.
 //!
@@ -90,7 +91,7 @@ impl Marks {
     }
 
     /// The marks that an operator's rules may meet: those of sockets and of what is on the way to them.
-    pub fn of_sockets(self) -> [u32; 11] {
+    pub fn of_sockets(self) -> [u32; 12] {
         [
             self.intercepted(),
             self.found(),
@@ -100,6 +101,7 @@ impl Marks {
             self.carrying()[0],
             self.carrying()[1],
             self.udp_answer(),
+            self.beside_quic(),
             self.tracked(LegId::Lan),
             self.tracked(LegId::Sat),
             self.for_any_worker(),
@@ -154,6 +156,11 @@ impl Marks {
     /// The mark of answers to clients' UDP that a tunnel carries.
     pub const fn udp_answer(self) -> u32 {
         self.0 | 19
+    }
+
+    /// The mark of the TCP socket beside a leg over QUIC. It is no flow's, so it has not the leg's.
+    pub const fn beside_quic(self) -> u32 {
+        self.0 | 22
     }
 
     /// The priorities of clients' UDP: of what waits to be carried by a tunnel, and of what is not, since its destination is translated.

@@ -1,7 +1,7 @@
 //! The configuration of a proxy: one TOML file, every value with its unit, every mistake named with its place.
 //!
 //! ```toml
-//! listen = "0.0.0.0:4433"                  # UDP
+//! listen = "0.0.0.0:4433"                  # UDP, and TCP unless `fall_back` is "off"
 //! identity = "/etc/bentpipe/proxy.key"     # made by `bentpipe proxy keys`
 //! clients = ["ed25519:..."]                # whom it serves: their public keys
 //! control = "/run/bentpipe/proxy.sock"     # default; "off": none
@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Without a policy that fits, the public internet may be reached, and never the proxy itself or networks that are not routed there
-//! ([`Policy`](bentpipe_tunnel_sockets::Policy)). Keys of `[link]`: `rate`, `receive_rate`, `congestion_control`, `round_trip`, `loss`, `mtu`, `fec`, `fec_window`, `pacing`, `rtt0`,
+//! ([`Policy`](bentpipe_tunnel_sockets::Policy)). Keys of `[link]`: `rate`, `receive_rate`, `congestion_control`, `round_trip`, `loss`, `mtu`, `fec`, `fec_window`, `fall_back`, `pacing`, `rtt0`,
 //! `aggressive`, `guard`, `overhead`; see [`Link`]. Keys of `[limits]`: see [`Limits`].
 
 use bentpipe_base::{Bytes, Prefix, read_text};

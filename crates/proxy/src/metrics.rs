@@ -38,6 +38,11 @@ pub(crate) fn text(status: &Status) -> Result<String, fmt::Error> {
             "Flows whose server has not answered.",
             tunnels.dialling as f64,
         ),
+        (
+            "proxy_udp_policed",
+            "1 while UDP is policed on the way to a client.",
+            f64::from(u8::from(tunnels.udp_policed)),
+        ),
         ("proxy_udp_flows", "UDP flows.", tunnels.udp.flows as f64),
     ] {
         page.gauge(name, help, value)?;

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::metrics;
 use crate::reload::Reloader;
 use crate::status::Status;
+use bentpipe_bpf::LazyControls;
 use bentpipe_connect_tcp::Template;
 use bentpipe_management::control_protocol::{Answer, Request};
 use bentpipe_management::control_socket::{self, Answering};
@@ -30,6 +31,9 @@ use thiserror::Error;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the addresses of this host are looked at.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// All sockets of HTTP/2 are on the one link, and need no mark to tell which.
+const UNMARKED: u32 = 0;
 
 /// A proxy could not start; nothing is left behind.
 #[derive(Debug, Error)]
@@ -170,6 +174,8 @@ pub struct Proxy {
     desk: Desk,
     carrying: Option<JoinHandle<Result<usize, DriverError>>>,
     ended: Arc<Waker>,
+    /// They are in the kernel while they live.
+    _controls: LazyControls,
     _control: Option<(BoundedServer, SocketFile)>,
     _metrics: Option<BoundedServer>,
 }
@@ -192,8 +198,15 @@ impl Proxy {
             idle: config.limits.idle,
             udp_idle: config.limits.udp_idle,
         };
-        let driver = Driver::far(&quic, config.listen, far.clone())?;
-        let driver = driver.with_http2(config.link.tcp(), config.limits.connections)?;
+        let mut driver = Driver::far(&quic, config.listen, far.clone())?;
+        let mut controls = LazyControls::default();
+        if config.link.path.fall_back {
+            let tcp = config.link.tcp(UNMARKED, &mut controls);
+            if let Some(why) = &tcp.lack {
+                tracing::info!("HTTP/2 goes by a congestion control of the kernel's: {why}");
+            }
+            driver = driver.with_http2(tcp, config.limits.connections)?;
+        }
         let listen = driver
             .address()
             .map_err(system("ask for the UDP address"))?;
@@ -230,12 +243,13 @@ impl Proxy {
             desk,
             carrying: Some(carrying.map_err(system("start a thread"))?),
             ended,
+            _controls: controls,
             _control: control,
             _metrics: metrics,
         })
     }
 
-    /// Its address, of UDP and of TCP.
+    /// Its address, of UDP and, with a second carrier, of TCP.
     pub const fn address(&self) -> SocketAddr {
         self.desk.listen
     }

@@ -14,6 +14,7 @@ mod icmp;
 
 pub use client_port::PortParts;
 
+use bentpipe_bpf::LazyControls;
 use bentpipe_connect_tcp::{DialError, Template};
 use bentpipe_gateway_config::{CarriedUdp, Handshake, Leg};
 use bentpipe_quic::{ParseKeyError, UnusableControl};
@@ -58,14 +59,16 @@ pub struct QuicCarrier {
     handle: Handle,
     plan: TunnelPlan,
     udp: Option<CarriedUdp>,
+    lack: Option<String>,
 }
 
 impl QuicCarrier {
-    /// Sets it up for `leg`. It opens its UDP port, and begins to connect when it is [run](Self::run).
+    /// Sets it up for `leg`; the TCP socket beside QUIC has `mark`, by which one of `controls` knows the link. It opens its UDP port, and
+    /// begins to connect when it is [run](Self::run).
     ///
     /// # Errors
     /// [`CarrierError`].
-    pub fn new(leg: &Leg) -> Result<Self, CarrierError> {
+    pub fn new(leg: &Leg, mark: u32, controls: &mut LazyControls) -> Result<Self, CarrierError> {
         let carrier = leg.quic.as_ref().ok_or(CarrierError::NoFarEnd)?;
         let identity = read_identity(&carrier.identity)?;
         let peer = carrier.peer_key.parse()?;
@@ -79,7 +82,14 @@ impl QuicCarrier {
         let template = Template::of_authority(&proxy.to_string());
         let template = template.map_err(|_| CarrierError::Template(proxy))?;
         let (driver, near) = Driver::near(&config, any, proxy, template)?;
-        let driver = driver.with_http2(link.tcp(), 1)?;
+        let (driver, lack) = match carrier.path.fall_back {
+            false => (driver, None),
+            true => {
+                let tcp = link.tcp(mark, controls);
+                let lack = tcp.lack.clone();
+                (driver.with_http2(tcp, 1)?, lack)
+            }
+        };
         let handle = driver.handle();
         let plan = TunnelPlan {
             tunnels: Arc::new(NearEnd(near)),
@@ -91,6 +101,7 @@ impl QuicCarrier {
             handle,
             plan,
             udp: carrier.udp.clone(),
+            lack,
         })
     }
 
@@ -104,6 +115,11 @@ impl QuicCarrier {
         };
         let port = GatewayPort::open(parts, self.plan.refuses)?;
         { self.driver.carry_udp(Box::new(port), bounds(udp)) }.map_err(|error| error.to_string())
+    }
+
+    /// Why the TCP socket beside QUIC has a congestion control of the kernel's in the place of ours, where it has.
+    pub fn lack(&self) -> Option<&str> {
+        self.lack.as_deref()
     }
 
     /// Whether clients' UDP is carried.

@@ -3,8 +3,9 @@
 use crate::clock::Base;
 use crate::config::varint;
 use crate::early_data::EarlyData;
+use crate::endpoint::Endpoint;
 use crate::protection::{FecStats, Protection, RepairShare, eliciting};
-use crate::stack_interface::{Closed, Code, Datagram, End, Read, StreamId, Unsent};
+use crate::stack_interface::{Closed, Code, ConnectionId, Datagram, End, Read, StreamId, Unsent};
 use crate::token_bucket::Bucket;
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_fec::REPAIR_HEADER;
@@ -34,12 +35,23 @@ pub struct ConnectionStats {
     pub pace: Option<Rate>,
     /// UDP datagrams sent.
     pub sent: u64,
+    /// Their payload.
+    pub sent_bytes: Bytes,
     /// UDP datagrams received.
     pub received: u64,
     /// Packets found lost.
     pub lost: u64,
     /// Its forward error correction; `None`: it has none.
     pub fec: Option<FecStats>,
+}
+
+impl Endpoint {
+    /// Paces a connection no faster than `limit`, on the wire, whatever its congestion control says; `None`: as that says.
+    pub fn limit_pace(&mut self, connection: ConnectionId, limit: Option<Rate>) {
+        if let Some(found) = self.connections.get_mut(&connection) {
+            found.limit = limit;
+        }
+    }
 }
 
 /// One connection.
@@ -63,6 +75,8 @@ pub(crate) struct Connection {
     /// What its congestion control leaves to repairs, until there is a protection.
     pub(crate) share: RepairShare,
     bucket: Bucket,
+    /// It is paced no faster, whatever its congestion control says.
+    limit: Option<Rate>,
     /// The bucket had no tokens until then.
     paced: Option<Instant>,
     /// What headers of IP and UDP and the link add to a datagram.
@@ -108,6 +122,7 @@ impl Connection {
             early: None,
             timer: None,
             bucket: Bucket::new(),
+            limit: None,
             paced: None,
             overhead,
             written: BTreeMap::new(),
@@ -280,7 +295,8 @@ impl Connection {
 
     fn pace(&self) -> Option<Rate> {
         let pace = self.stack.congestion_state().metrics().pacing_rate;
-        pace.map(|bits| Rate::from_bits_per_sec(bits.max(8)))
+        let pace = pace.map(|bits| Rate::from_bits_per_sec(bits.max(8)));
+        [pace, self.limit].into_iter().flatten().min()
     }
 
     /// When it wants to be asked or told the time.
@@ -394,6 +410,7 @@ impl Connection {
             window: Bytes(stats.path.cwnd),
             pace: self.pace(),
             sent: stats.udp_tx.datagrams,
+            sent_bytes: Bytes(stats.udp_tx.bytes),
             received: stats.udp_rx.datagrams,
             lost: stats.path.lost_packets,
             fec: self.protection.as_ref().map(Protection::stats),

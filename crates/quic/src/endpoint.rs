@@ -60,7 +60,7 @@ pub struct Endpoint {
     /// Bytes of DATAGRAM frames that may wait on a connection.
     datagrams: usize,
     /// Connections have numbers of their own, since the stack gives a handle again.
-    connections: BTreeMap<ConnectionId, Connection>,
+    pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     by_handle: BTreeMap<usize, ConnectionId>,
     next: u64,
     /// Those that have to be asked for datagrams.

@@ -34,8 +34,8 @@ impl Carriers {
         self.quic.quic_mut()
     }
 
-    pub(crate) const fn datagrams(&self) -> &DatagramCounters {
-        self.quic.datagrams()
+    pub(crate) fn datagrams(&self) -> DatagramCounters {
+        *self.quic.datagrams() + *self.http2.datagrams()
     }
 
     pub(crate) fn tunnels(&self, connection: ConnectionId) -> usize {
@@ -55,7 +55,11 @@ impl Carriers {
     }
 
     pub(crate) fn is_udp(&self, tunnel: TunnelId) -> bool {
-        self.quic.is_udp(tunnel)
+        if tunnel.connection.is_elsewhere() {
+            self.http2.is_udp(tunnel)
+        } else {
+            self.quic.is_udp(tunnel)
+        }
     }
 
     pub(crate) fn open(
@@ -70,13 +74,16 @@ impl Carriers {
         }
     }
 
-    /// Only QUIC has tunnels of UDP.
     pub(crate) fn open_udp(
         &mut self,
         connection: ConnectionId,
         target: &Target,
     ) -> Result<TunnelId, OpenError> {
-        self.quic.open_udp(connection, target)
+        if connection.is_elsewhere() {
+            self.http2.open_udp(connection, target)
+        } else {
+            self.quic.open_udp(connection, target)
+        }
     }
 
     pub(crate) fn accept(&mut self, tunnel: TunnelId) -> Result<(), Closed> {
@@ -136,7 +143,16 @@ impl Carriers {
     }
 
     pub(crate) fn send_udp(&mut self, tunnel: TunnelId, payload: &[u8]) -> Result<(), NotSent> {
-        self.quic.send_udp(tunnel, payload)
+        if tunnel.connection.is_elsewhere() {
+            self.http2.send_udp(tunnel, payload)
+        } else {
+            self.quic.send_udp(tunnel, payload)
+        }
+    }
+
+    /// Far: asks for no more tunnels on a connection over QUIC.
+    pub(crate) fn decline(&mut self, connection: ConnectionId) {
+        self.quic.decline(connection);
     }
 
     pub(crate) fn shut_down(&mut self) {

@@ -349,7 +349,7 @@ impl Driver {
 
     fn udp_carrier(&self) -> Option<ConnectionId> {
         match &self.part {
-            Part::Near(asking) => asking.udp_carrier(),
+            Part::Near(asking) => asking.carrier(),
             Part::Far(_) => None,
         }
     }

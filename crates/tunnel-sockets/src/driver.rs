@@ -7,9 +7,12 @@ use crate::far_end::{Far, Serving};
 use crate::flow::{Fate, Flow, Phase, READ};
 use crate::near_end::{Asking, Keep, Near, NoTunnel};
 use crate::peer_liveness::{Peer, PeerLiveness};
+use crate::policing::Policing;
 use crate::stalled::Windows;
 use crate::tcp_port::TcpPort;
+use crate::udp_health::UdpHealth;
 use bentpipe_base::Instant;
+use bentpipe_bpf::RATE;
 use bentpipe_connect_tcp::Template;
 use bentpipe_quic::{self as quic, ConfigError, ConnectionId, Datagram, Endpoint, PublicKey};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
@@ -89,6 +92,11 @@ pub struct Driver {
     pub(crate) connections: BTreeMap<ConnectionId, Peer>,
     pub(crate) watch: PeerLiveness,
     pub(crate) windows: Windows,
+    /// The congestion control of QUIC.
+    pub(crate) control: &'static str,
+    /// What looks for policers on a new connection; `None`: the control gives way where packets are lost.
+    pub(crate) policing: Option<Policing>,
+    pub(crate) udp_health: BTreeMap<ConnectionId, UdpHealth>,
     pub(crate) counters: Counters,
     /// Why the last connection is gone, or was not made.
     pub(crate) last_loss: String,
@@ -164,6 +172,9 @@ impl Driver {
             connections: BTreeMap::new(),
             watch: PeerLiveness::default(),
             windows: Windows::of(config),
+            control: config.control.name(),
+            policing: (config.control.name() == RATE).then(|| Policing::new(config.path.loss)),
+            udp_health: BTreeMap::new(),
             counters: Counters::default(),
             last_loss: String::new(),
             draining: false,
@@ -300,7 +311,12 @@ impl Driver {
         };
         let attend = self.udp_flows.attend_in().map(|pause| now + pause);
         let due = [side, own, self.look_at(), attend];
-        let beside = [self.tcp.deadline(), self.fall_back_at()];
+        let beside = [
+            self.tcp.deadline(),
+            self.fall_back_at(),
+            self.health_at(),
+            self.tcp_look_at(),
+        ];
         let due = due.into_iter().chain(beside).flatten().min();
         due.map(|due| due.since(now))
     }
@@ -334,6 +350,8 @@ impl Driver {
         self.look(now);
         self.accept_all(now);
         self.fall_back(now);
+        self.look_at_health(now);
+        self.look_at_tcp(now);
     }
 
     fn heard(&mut self, event: Event) {
@@ -348,6 +366,9 @@ impl Driver {
                 let now = self.now();
                 self.connections
                     .insert(connection, Peer::new(peer, key, now));
+                if !connection.is_elsewhere() {
+                    self.begin_health(connection);
+                }
                 self.bound_connections(connection, key);
             }
             Event::Lost {
@@ -404,6 +425,7 @@ impl Driver {
         self.counters.lost += 1;
         reason.clone_into(&mut self.last_loss);
         let peer = self.connections.remove(&lost);
+        self.udp_health.remove(&lost);
         if peer.is_some()
             && let Some(fec) = self.side.quic().stats(lost).and_then(|it| it.fec)
         {

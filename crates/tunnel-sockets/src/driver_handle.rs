@@ -5,6 +5,7 @@ use crate::driver::{Driver, Part};
 use crate::far_end::Far;
 use crate::peer_liveness::Peer;
 use bentpipe_base::{Instant, Probability};
+use bentpipe_bpf::user_name;
 use bentpipe_connect_tcp::DialError;
 use bentpipe_quic::{ConnectionId, FecStats, PublicKey};
 use bentpipe_sockets::epoll::Waker;
@@ -80,7 +81,7 @@ pub struct Counters {
     pub connected: u64,
     /// Connections that were lost, or never stood.
     pub lost: u64,
-    /// Near: how often UDP was found blocked, so that new flows took HTTP/2.
+    /// How often UDP was found blocked or policed, so that new flows took HTTP/2.
     pub fall_backs: u64,
     /// Tunnels that were asked for.
     pub asked: u64,
@@ -127,6 +128,8 @@ pub struct ConnectionStatus {
     pub key: String,
     /// `quic`, or `http2` over TCP.
     pub carrier: &'static str,
+    /// Its congestion control.
+    pub congestion_control: String,
     /// Seconds for which it stands.
     pub uptime: f64,
     /// Tunnels on it, those whose dial is under way included.
@@ -222,6 +225,8 @@ pub struct Status {
     pub carrier: Option<&'static str>,
     /// Near: the far end answers by TCP and not by UDP.
     pub udp_blocked: bool,
+    /// Packets of UDP are dropped beyond some rate: new flows take HTTP/2, and QUIC keeps to what gets through. Far: of any client.
+    pub udp_policed: bool,
     /// Why the last connection is gone, or was not made; empty: none was lost yet.
     pub last_loss: String,
     /// Flows.
@@ -247,6 +252,7 @@ impl Driver {
                 peer: peer.address,
                 key: peer.key.to_string(),
                 carrier: QUIC,
+                congestion_control: self.control.to_owned(),
                 uptime: now.since(peer.since).as_secs_f64(),
                 tunnels: self.side.tunnels(id),
                 rtt: stats.srtt.as_secs_f64(),
@@ -265,9 +271,12 @@ impl Driver {
         { connections.iter() }
             .filter_map(|one| one.fec.as_ref())
             .for_each(|fec| counters.fec += fec.counters);
-        let (carrier, udp_blocked) = match &self.part {
-            Part::Near(asking) => (asking.carrier(), asking.fall_back.blocked),
-            Part::Far(_) => (None, false),
+        let (carrier, udp_blocked, declined) = match &self.part {
+            Part::Near(asking) => {
+                let fall_back = &asking.fall_back;
+                (asking.carrier(), fall_back.blocked, fall_back.is_policed())
+            }
+            Part::Far(_) => (None, false, false),
         };
         let carrier = carrier.map(|id| if id.is_elsewhere() { HTTP2 } else { QUIC });
         Status {
@@ -275,6 +284,7 @@ impl Driver {
             up: self.is_up(),
             carrier,
             udp_blocked,
+            udp_policed: declined || self.is_limited(),
             last_loss: self.last_loss.clone(),
             flows: self.open(),
             dialling: { self.flows.values() }
@@ -287,11 +297,15 @@ impl Driver {
 
     /// A connection of HTTP/2, as its TCP has it: packets are TCP's segments.
     fn tcp_status(&self, id: ConnectionId, peer: &Peer, now: Instant) -> Option<ConnectionStatus> {
-        let info = tcp::info(self.tcp.socket(id)?).ok()?;
+        let socket = self.tcp.socket(id)?;
+        let info = tcp::info(socket).ok()?;
+        // It is asked of the kernel, which may have refused the one that was wanted.
+        let control = tcp::congestion(socket).ok()?;
         Some(ConnectionStatus {
             peer: peer.address,
             key: peer.key.to_string(),
             carrier: HTTP2,
+            congestion_control: user_name(&control).to_owned(),
             uptime: now.since(peer.since).as_secs_f64(),
             tunnels: self.side.tunnels(id),
             rtt: info.rtt.as_secs_f64(),

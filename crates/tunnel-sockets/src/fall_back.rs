@@ -1,9 +1,8 @@
 //! A near end's second carrier: HTTP/2 over TCP, kept beside QUIC for when UDP does not get through.
 //!
-//! The TCP connection stands all the time, and is asked for a sign of life each minute. While there are flows on QUIC and it is silent, it
-//! is asked three times, a round trip each, and TCP beside it. TCP answers and QUIC does not: UDP is blocked; its flows are reset, for a
-//! TCP connection cannot go on by another carrier, and new ones take TCP. Neither answers: the link is out, and nothing moves. QUIC is tried
-//! again all the time, and carries new flows as soon as it answers.
+//! The TCP connection stands all the time, and is asked for a sign of life each minute. Where UDP is found blocked (`udp_health`), what QUIC
+//! carries is reset, for a TCP connection cannot go on by another carrier, and new flows take TCP; QUIC is tried again all the time, and
+//! carries new flows as soon as it answers. Where UDP is policed, what QUIC carries stays there, and new flows take TCP for a while.
 
 use crate::driver::{Driver, Part};
 use crate::tcp_port::Dialled;
@@ -11,35 +10,22 @@ use bentpipe_base::Instant;
 use bentpipe_quic::ConnectionId;
 use core::time::Duration;
 
-/// Between two looks at QUIC, while there are flows on it, and while it is asked.
-const LOOK: Duration = Duration::from_millis(250);
-const LOOK_ASKED: Duration = Duration::from_millis(50);
-/// QUIC is asked after so long a silence.
-const SILENCE: Duration = Duration::from_millis(300);
-/// What an answer may take beyond its round trip.
-const SLACK: Duration = Duration::from_millis(200);
-/// How often it is asked.
-const ROUNDS: u8 = 3;
 /// Between two signs of life of the TCP connection.
 const STANDBY: Duration = Duration::from_secs(60);
 /// Between two tries to connect, at first and at most.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(30);
+/// How long new flows keep off QUIC where the far end wants none there, at first and at most.
+const KEEP_OFF: Duration = Duration::from_secs(30);
+const KEEP_OFF_MOST: Duration = Duration::from_secs(3600);
 
-/// Whether QUIC answers.
-#[derive(Debug, Default)]
-struct Silence {
-    /// What had come of it at the last look, and since when it is silent.
-    received: u64,
-    since: Instant,
-    /// How often it was asked since; what had been sent when it was asked last, and when that was seen to have left.
-    rounds: u8,
-    sent: u64,
-    left: Option<Instant>,
-    /// What had come by TCP when that was asked.
-    by_tcp: Option<u64>,
-    /// Neither answered: the link was out.
-    outage: bool,
+/// Who has found UDP policed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policed {
+    /// This end: what it sends is. It lasts as long as the limit of the pace.
+    ByNear,
+    /// The far end. It lasts until then.
+    ByFar(Instant),
 }
 
 /// The second carrier of a near end.
@@ -49,12 +35,16 @@ pub(crate) struct FallBack {
     pub(crate) ready: bool,
     /// UDP does not get through.
     pub(crate) blocked: bool,
+    /// QUIC has not answered twice: new flows had better not take it.
+    pub(crate) suspects: bool,
+    policed: Option<Policed>,
+    /// How long the far end's word is heeded next, and until when it was.
+    keep_off: Duration,
+    kept_off: Option<Instant>,
     again: Instant,
     pause: Duration,
     /// When the TCP connection is to be asked.
     standby: Instant,
-    silence: Silence,
-    looked: Instant,
 }
 
 impl Default for FallBack {
@@ -63,25 +53,55 @@ impl Default for FallBack {
             connection: None,
             ready: false,
             blocked: false,
+            suspects: false,
+            policed: None,
+            keep_off: KEEP_OFF,
+            kept_off: None,
             again: Instant::ZERO,
             pause: RETRY,
             standby: Instant::ZERO,
-            silence: Silence::default(),
-            looked: Instant::ZERO,
         }
     }
 }
 
 impl FallBack {
-    /// Whether new flows had better not take QUIC: it has not answered twice.
-    pub(crate) const fn suspects(&self) -> bool {
-        self.ready && self.silence.rounds >= 2 && !self.silence.outage
+    /// Whether new flows take it, though QUIC stands.
+    pub(crate) const fn is_preferred(&self) -> bool {
+        self.ready && (self.suspects || self.policed.is_some())
     }
 
-    /// When to look at QUIC next.
-    fn look_at(&self) -> Instant {
-        let asked = self.silence.rounds > 0 && !self.silence.outage;
-        self.looked + if asked { LOOK_ASKED } else { LOOK }
+    /// UDP gets through, and not all of it.
+    pub(crate) const fn is_policed(&self) -> bool {
+        self.policed.is_some()
+    }
+
+    /// The far end wants no more tunnels on QUIC, while it takes them here.
+    pub(crate) fn declined(&mut self, now: Instant) {
+        if !self.ready {
+            return;
+        }
+        self.keep_off = match self.kept_off {
+            Some(until) if now.since(until) < self.keep_off * 2 => {
+                (self.keep_off * 2).min(KEEP_OFF_MOST)
+            }
+            _ => KEEP_OFF,
+        };
+        let until = now + self.keep_off;
+        self.kept_off = Some(until);
+        self.policed = Some(Policed::ByFar(until));
+    }
+
+    /// When QUIC is to be tried again that the far end has declined.
+    const fn tries_at(&self) -> Option<Instant> {
+        match self.policed {
+            Some(Policed::ByFar(until)) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// QUIC stands anew.
+    pub(crate) const fn quic_stands(&mut self) {
+        (self.blocked, self.suspects, self.policed) = (false, false, None);
     }
 
     /// It takes tunnels, or no more.
@@ -89,6 +109,9 @@ impl FallBack {
         self.ready = ready;
         if ready {
             self.pause = RETRY;
+        } else {
+            // It shuts down altogether.
+            self.policed = None;
         }
     }
 
@@ -117,12 +140,10 @@ impl Driver {
         let fall = &asking.fall_back;
         let dial = (fall.connection.is_none() && !self.dials_http2()).then_some(fall.again);
         let standby = fall.ready.then_some(fall.standby);
-        let carries = { asking.quic() }.is_some_and(|quic| self.side.tunnels(quic) > 0);
-        let look = (carries && fall.ready).then_some(fall.look_at());
-        [dial, standby, look].into_iter().flatten().min()
+        [dial, standby, fall.tries_at()].into_iter().flatten().min()
     }
 
-    /// Near: keeps the second carrier, and finds out whether the first is blocked.
+    /// Near: keeps the second carrier, and tries the first again that was declined.
     pub(crate) fn fall_back(&mut self, now: Instant) {
         let dials = self.dials_http2();
         let Part::Near(asking) = &mut self.part else {
@@ -150,7 +171,27 @@ impl Driver {
         } else if fall.again <= now && self.dial_http2(peer, now).is_err() {
             self.stand_by(None, now);
         }
-        self.look_at_quic(now);
+        if let Part::Near(asking) = &mut self.part
+            && { asking.fall_back.tries_at() }.is_some_and(|at| at <= now)
+        {
+            asking.try_quic_again(now);
+        }
+        self.end_old_connections(now);
+    }
+
+    /// Near: what QUIC carried before it was tried again ends with its last tunnel.
+    fn end_old_connections(&mut self, now: Instant) {
+        let Part::Near(asking) = &self.part else {
+            return;
+        };
+        let old = self.connections.keys().copied().find(|&id| {
+            !id.is_elsewhere() && !asking.has_connection(id) && self.side.tunnels(id) == 0
+        });
+        if let Some(old) = old {
+            self.connections.remove(&old);
+            self.udp_health.remove(&old);
+            self.side.close(old, "another carries now", now);
+        }
     }
 
     fn stand_by(&mut self, connection: Option<ConnectionId>, now: Instant) {
@@ -160,77 +201,6 @@ impl Driver {
                 Some(_) => fall.connection = connection,
                 None => fall.disconnected(now),
             }
-        }
-    }
-
-    /// Near: asks QUIC where it is silent, and TCP beside it.
-    fn look_at_quic(&mut self, now: Instant) {
-        let Part::Near(asking) = &mut self.part else {
-            return;
-        };
-        let (Some(quic), Some(tcp)) = (asking.quic(), asking.fall_back.connection) else {
-            return;
-        };
-        let fall = &mut asking.fall_back;
-        let Some(stats) = self.side.quic().stats(quic) else {
-            return;
-        };
-        if !fall.ready || fall.look_at() > now {
-            return;
-        }
-        fall.looked = now;
-        let silence = &mut fall.silence;
-        if stats.received != silence.received || self.side.tunnels(quic) == 0 {
-            let suspected = silence.rounds >= 2;
-            *silence = Silence {
-                received: stats.received,
-                since: now,
-                ..Silence::default()
-            };
-            if suspected {
-                tracing::debug!("QUIC answers again");
-            }
-            return;
-        }
-        if silence.left.is_none() && stats.sent > silence.sent {
-            silence.left = Some(now);
-        }
-        let patience = stats.srtt + stats.srtt / 10 + SLACK;
-        let unanswered = silence.left.is_some_and(|at| now.since(at) >= patience);
-        let tcp_answers = { silence.by_tcp }.is_some_and(|asked| self.side.received(tcp) > asked);
-        match silence.rounds {
-            0 if now.since(silence.since) < SILENCE => return,
-            0 => {}
-            1..ROUNDS if !unanswered => return,
-            1..ROUNDS => {}
-            _ if silence.outage && tcp_answers => {
-                // The link is back, and QUIC has its chance.
-                (silence.outage, silence.rounds, silence.by_tcp) = (false, 0, None);
-            }
-            _ if unanswered && tcp_answers => return self.is_blocked(quic, now),
-            _ => {
-                silence.outage |= unanswered;
-                return;
-            }
-        }
-        silence.rounds += 1;
-        (silence.sent, silence.left) = (stats.sent, None);
-        let asks_tcp = silence.rounds == 2;
-        if asks_tcp {
-            silence.by_tcp = Some(self.side.received(tcp));
-            self.side.http2.ping(tcp);
-        }
-        self.side.ping(quic);
-    }
-
-    /// Near: TCP answers, and QUIC does not.
-    fn is_blocked(&mut self, quic: ConnectionId, now: Instant) {
-        let reason = "UDP is blocked on the way: the far end answers by TCP alone";
-        self.note_blocked();
-        self.side.close(quic, reason, now);
-        self.lost(quic, None, reason);
-        if let Part::Near(asking) = &mut self.part {
-            asking.fall_back.silence = Silence::default();
         }
     }
 
@@ -245,6 +215,27 @@ impl Driver {
             tracing::warn!(
                 "the far end answers by TCP and not by UDP: new connections take HTTP/2"
             );
+        }
+    }
+    /// Near: what this end sends by UDP is policed.
+    pub(crate) fn note_policed(&mut self, quic: ConnectionId) {
+        let Part::Near(asking) = &mut self.part else {
+            return;
+        };
+        let fall = &mut asking.fall_back;
+        if asking.connection == Some(quic) && fall.policed.is_none() {
+            fall.policed = Some(Policed::ByNear);
+            self.counters.fall_backs += u64::from(fall.ready);
+        }
+    }
+
+    /// Near: it is not, or that is to be seen.
+    pub(crate) fn note_unpoliced(&mut self, quic: ConnectionId) {
+        if let Part::Near(asking) = &mut self.part
+            && asking.connection == Some(quic)
+            && asking.fall_back.policed == Some(Policed::ByNear)
+        {
+            asking.fall_back.policed = None;
         }
     }
 }

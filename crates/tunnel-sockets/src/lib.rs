@@ -27,9 +27,12 @@ mod identity_file;
 mod link_settings;
 mod near_end;
 mod peer_liveness;
+mod policing;
+mod silence;
 mod stalled;
 mod target_policy;
 mod tcp_port;
+mod udp_health;
 mod udp_port;
 
 pub use client_udp::{ClientDatagram, ClientPort, ClientVerdict, UdpBounds, UdpEnds};

@@ -2,6 +2,7 @@
 
 use crate::tcp_port::TcpSettings;
 use bentpipe_base::Rate;
+use bentpipe_bpf::{LazyControls, RATE, is_ours};
 use bentpipe_cc::{LinkParams, Settings};
 use bentpipe_gateway_config::{Leg, QuicPath};
 use bentpipe_quic::{Config, CongestionControl, Identity, Path, PublicKey, UnusableControl};
@@ -30,13 +31,26 @@ pub struct Link {
 }
 
 impl Link {
-    /// How HTTP/2 is carried beside it: within the link's rate, as far as that is known.
-    pub fn tcp(&self) -> TcpSettings {
+    /// How HTTP/2 is carried beside it, on sockets with `mark`: by the leg's own congestion control, which is rate where the rate is
+    /// known. One of `controls` is loaded for it, and told of the link. Where the kernel takes none, its own control stays within the
+    /// link's rate, as far as that is known.
+    pub fn tcp(&self, mark: u32, controls: &mut LazyControls) -> TcpSettings {
+        let usual = self.params.rate.map(|_| RATE);
+        let control = self.control.as_deref().or(usual);
+        let configured = control.filter(|name| is_ours(name)).map(|_| {
+            let controls = controls.load().map_err(ToString::to_string)?;
+            { controls.configure(mark, &self.params) }.map_err(|error| error.to_string())
+        });
+        let lack = configured.clone().and_then(Result::err);
         let mtu = self.path.mtu.0 as f64;
         let wire = mtu + self.params.overhead.0 as f64;
         let part = self.params.pace.value() * (mtu - TCP_HEADERS) / wire;
-        let rate = self.params.rate.map(|rate| rate.scaled(part));
-        TcpSettings { rate }
+        TcpSettings {
+            rate: self.params.rate.map(|rate| rate.scaled(part)),
+            mark,
+            control: control.filter(|_| lack.is_none()).map(str::to_owned),
+            lack,
+        }
     }
 
     /// That of a gateway's `leg` with `path`.

@@ -158,7 +158,7 @@ pub(crate) struct Asking {
     hands: Receiver<Hand>,
     /// Requests, and since when they wait.
     waiting: VecDeque<(Instant, Hand)>,
-    connection: Option<ConnectionId>,
+    pub(crate) connection: Option<ConnectionId>,
     up: Arc<AtomicBool>,
     /// The far end allows no more tunnels.
     full: Arc<AtomicBool>,
@@ -213,11 +213,6 @@ impl Asking {
         (asking, near)
     }
 
-    /// The connection on which new tunnels of UDP are asked for.
-    pub(crate) fn udp_carrier(&self) -> Option<ConnectionId> {
-        self.carrier().filter(|carrier| !carrier.is_elsewhere())
-    }
-
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
     }
@@ -236,8 +231,22 @@ impl Asking {
         let fall_back = self.fall_back.connection.filter(|_| self.fall_back.ready);
         let quic = self.quic().filter(|_| !self.doubted);
         match quic {
-            Some(_) if !self.fall_back.suspects() => quic,
+            Some(_) if !self.fall_back.is_preferred() => quic,
             _ => fall_back.or(quic),
+        }
+    }
+
+    /// Whether it is one of those that new tunnels may take.
+    pub(crate) fn has_connection(&self, id: ConnectionId) -> bool {
+        self.connection == Some(id)
+    }
+
+    /// QUIC is connected anew, where the far end wants no more tunnels on the connection that there is. What that carries goes on.
+    pub(crate) fn try_quic_again(&mut self, now: Instant) {
+        self.fall_back.quic_stands();
+        if !self.ready {
+            (self.connection, self.until) = (None, None);
+            (self.again, self.pause) = (now, RETRY);
         }
     }
 
@@ -309,15 +318,19 @@ impl Driver {
 
     /// Near: the far end takes tunnels, or no more.
     pub(crate) fn set_ready(&mut self, connection: ConnectionId, ready: bool) {
+        let now = self.now();
         if let Part::Near(asking) = &mut self.part {
             asking.full.store(false, Ordering::Relaxed);
             if connection.is_elsewhere() {
                 asking.fall_back.set_ready(ready);
-            } else {
+            } else if asking.connection == Some(connection) {
                 asking.ready = ready;
                 if ready {
                     (asking.pause, asking.until) = (RETRY, None);
-                    asking.fall_back.blocked = false;
+                    asking.fall_back.quic_stands();
+                } else {
+                    asking.fall_back.declined(now);
+                    self.counters.fall_backs += u64::from(asking.fall_back.is_policed());
                 }
             }
             asking.tell();
@@ -462,6 +475,9 @@ impl Driver {
         };
         if asking.fall_back.connection == Some(lost) {
             asking.fall_back.disconnected(now);
+            if asking.fall_back.is_policed() {
+                asking.try_quic_again(now);
+            }
             asking.tell();
         }
         if asking.connection == Some(lost) {
@@ -469,6 +485,7 @@ impl Driver {
             asking.until = None;
             asking.doubted = false;
             asking.ready = false;
+            asking.fall_back.suspects = false;
             asking.tell();
         }
         let gone: Vec<_> = { asking.reserved.keys().copied() }

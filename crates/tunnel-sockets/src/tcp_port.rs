@@ -1,7 +1,9 @@
 //! The TCP sockets of connections of HTTP/2: those that a far end accepts on the port of its UDP, and the one that a near end keeps.
 
 use crate::driver::{Driver, DriverError, TCP, kernel};
+use crate::policing::{Policing, Sent, Verdict};
 use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_bpf::{is_ours, kernel_name};
 use bentpipe_quic::ConnectionId;
 use bentpipe_sockets::epoll::Interest;
 use bentpipe_sockets::socket::{self, Dial};
@@ -21,14 +23,22 @@ const HALF_OPEN: usize = 32;
 const SILENT: Duration = Duration::from_secs(30);
 /// Bytes that a socket takes before they can leave: more would be a queue that no flow gets by.
 const UNSENT: Bytes = Bytes(128 << 10);
+/// Between two looks for policers.
+const LOOK: Duration = Duration::from_millis(250);
 /// Of the kernel's own controls, the one that goes on where packets are lost at random.
 const CONTROL: &str = "bbr";
 
 /// How the TCP beside QUIC is carried.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TcpSettings {
-    /// What the socket is paced at most, of payload; `None`: as its congestion control likes.
+    /// What the socket is paced at most, of payload, by a control that does not know the link; `None`: as it likes.
     pub rate: Option<Rate>,
+    /// The socket's mark, by which a control of ours knows the link; 0: none.
+    pub mark: u32,
+    /// The congestion control, as users call it; `None`: the best of the kernel's own.
+    pub control: Option<String>,
+    /// Why the control that was wanted is not to be had.
+    pub lack: Option<String>,
 }
 
 struct Carrying {
@@ -36,6 +46,9 @@ struct Carrying {
     token: u64,
     /// Until when its handshakes may take.
     until: Option<Instant>,
+    /// Where its congestion control goes on whatever is lost: what looks for policers, and when it last did.
+    policing: Option<Policing>,
+    looked: Instant,
 }
 
 struct Dialling {
@@ -109,17 +122,42 @@ impl TcpPort {
         self.sockets.get(&connection).map(|it| &it.socket)
     }
 
-    fn set_up(&self, socket: &TcpStream) -> io::Result<()> {
+    /// Whether the socket has a congestion control of ours then.
+    fn set_up(&self, socket: &TcpStream) -> io::Result<bool> {
         socket.set_nonblocking(true)?;
         tcp::set_no_delay(socket, true)?;
         tcp::set_user_timeout(socket, SILENT)?;
         tcp::set_notsent_lowat(socket, UNSENT)?;
-        if let Some(rate) = self.settings.as_ref().and_then(|settings| settings.rate) {
+        let Some(settings) = &self.settings else {
+            return Ok(false);
+        };
+        if settings.mark != 0 {
+            socket::set_mark(socket, settings.mark)?;
+        }
+        let wanted = settings.control.as_deref().filter(|name| {
+            let set = tcp::set_congestion(socket, kernel_name(name));
+            set.is_ok()
+        });
+        if wanted.is_none() {
+            // Without it the kernel's usual one does.
+            let _ = tcp::set_congestion(socket, CONTROL);
+        }
+        let is_ours = wanted.is_some_and(is_ours);
+        if let Some(rate) = settings.rate.filter(|_| !is_ours) {
             tcp::set_max_pacing_rate(socket, rate)?;
         }
-        // Without it the kernel's usual one does.
-        let _ = tcp::set_congestion(socket, CONTROL);
-        Ok(())
+        Ok(is_ours)
+    }
+
+    /// A socket's packets are policed: it has a control that knows policers.
+    fn give_way(&self, socket: &TcpStream) {
+        // Where the kernel has it not, all stays as it is.
+        let given = tcp::set_congestion(socket, CONTROL);
+        if let Some(rate) = { self.settings.as_ref() }.and_then(|it| it.rate)
+            && given.is_ok()
+        {
+            let _ = tcp::set_max_pacing_rate(socket, rate);
+        }
     }
 }
 
@@ -154,7 +192,7 @@ impl Driver {
         peer: SocketAddr,
         now: Instant,
     ) -> io::Result<ConnectionId> {
-        self.tcp.set_up(&socket)?;
+        let is_ours = self.tcp.set_up(&socket)?;
         let token = self.new_token();
         let interest = Interest::READ | Interest::WRITE | Interest::PEER_CLOSED | Interest::EDGE;
         self.epoll.add(&socket, token, interest)?;
@@ -164,6 +202,8 @@ impl Driver {
             socket,
             token,
             until,
+            policing: self.policing.clone().filter(|_| is_ours),
+            looked: now,
         };
         self.tcp.sockets.insert(connection, carrying);
         self.tcp.tokens.insert(token, connection);
@@ -249,6 +289,42 @@ impl Driver {
     /// Near: whether it is under way.
     pub(crate) const fn dials_http2(&self) -> bool {
         self.tcp.dialling.is_some()
+    }
+
+    /// When to look for policers on TCP next.
+    pub(crate) fn tcp_look_at(&self) -> Option<Instant> {
+        let carry = { self.tcp.sockets.iter() }
+            .filter(|(id, it)| it.policing.is_some() && self.side.tunnels(**id) > 0);
+        carry.map(|(_, it)| it.looked + LOOK).min()
+    }
+
+    /// Looks for policers on TCP, where it is time to. Behind one the kernel's own control does better than ours.
+    pub(crate) fn look_at_tcp(&mut self, now: Instant) {
+        let mut policed = Vec::new();
+        for (&id, carrying) in &mut self.tcp.sockets {
+            let due = carrying.looked + LOOK <= now && self.side.tunnels(id) > 0;
+            let Some(policing) = carrying.policing.as_mut().filter(|_| due) else {
+                continue;
+            };
+            carrying.looked = now;
+            let Ok(info) = tcp::info(&carrying.socket) else {
+                continue;
+            };
+            let sent = Sent {
+                packets: info.data_segs_out.into(),
+                bytes: info.bytes_sent,
+                lost: info.total_retrans.into(),
+                srtt: info.rtt,
+            };
+            if let Some(Verdict::Policed(_)) = policing.look(sent, now) {
+                carrying.policing = None;
+                policed.push(id);
+            }
+        }
+        for socket in policed.iter().filter_map(|&id| self.tcp.socket(id)) {
+            tracing::warn!("TCP is policed on the way too: HTTP/2 goes by the kernel's {CONTROL}");
+            self.tcp.give_way(socket);
+        }
     }
 
     /// Reads what has come by TCP, does what follows, and writes what there is to write.

@@ -1,5 +1,5 @@
 //! UDP on tunnels (RFC 9298): payloads in HTTP Datagrams (RFC 9297), which travel in QUIC's DATAGRAM frames. A peer's DATAGRAM capsules are
-//! understood as well; what leaves never goes in one, since a stream would repeat and order what UDP does not.
+//! understood as well; what leaves never goes in one on HTTP/3, since a stream would repeat and order what UDP does not.
 
 use crate::endpoint::{Event, Role, Side, TunnelId};
 use crate::http3::engine_id;
@@ -33,6 +33,22 @@ pub struct DatagramCounters {
     pub unwanted: u64,
     /// Received: cut short, or of a tunnel that is none of UDP, which was aborted therefore.
     pub malformed: u64,
+}
+
+impl core::ops::Add for DatagramCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            too_long: self.too_long + other.too_long,
+            full: self.full + other.full,
+            unknown_context: self.unknown_context + other.unknown_context,
+            unwanted: self.unwanted + other.unwanted,
+            malformed: self.malformed + other.malformed,
+        }
+    }
 }
 
 /// A UDP payload was not sent.

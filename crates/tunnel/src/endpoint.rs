@@ -218,6 +218,15 @@ impl<Q: Quic> Side<Q> {
         }
     }
 
+    /// Far: asks the peer of a connection to open no more tunnels there; those that stand or are asked for already go on.
+    pub fn decline(&mut self, connection: ConnectionId) {
+        if let Some(http) = self.connections.get_mut(&connection) {
+            // It fails on a connection that has ended.
+            let _ = http.engine.start_shutdown();
+            self.settle(connection);
+        }
+    }
+
     /// Ends a connection, whose tunnels are gone with it. Nothing more is told of them.
     pub fn close(&mut self, connection: ConnectionId, reason: &str, now: Instant) {
         self.connections.remove(&connection);

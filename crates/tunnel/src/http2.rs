@@ -4,10 +4,12 @@
 //! polled there, in the driver's thread, and wakes a list of numbers.
 
 mod http2_connection;
+mod http2_datagrams;
 mod http2_tunnel;
 mod tls_pipe;
 mod wakes;
 
+use crate::datagram::DatagramCounters;
 use crate::endpoint::{Closed, Event, OpenError, Read, Role, TunnelId};
 use bentpipe_base as base;
 use bentpipe_connect_tcp::{DialError, Target, Template};
@@ -93,6 +95,7 @@ pub struct Http2 {
     connections: BTreeMap<ConnectionId, Http2Connection>,
     next: u64,
     events: VecDeque<Event>,
+    datagrams: DatagramCounters,
 }
 
 impl Http2 {
@@ -123,6 +126,7 @@ impl Http2 {
             connections: BTreeMap::new(),
             next: 0,
             events: VecDeque::new(),
+            datagrams: DatagramCounters::default(),
         })
     }
 
@@ -186,7 +190,7 @@ impl Http2 {
         let mut worked = Vec::new();
         let mut lost = Vec::new();
         for (&id, connection) in &mut self.connections {
-            match connection.work(&self.settings, &mut self.events) {
+            match connection.work(&self.settings, &mut self.datagrams, &mut self.events) {
                 Ok(()) => {}
                 Err(reason) => lost.push((id, reason)),
             }
@@ -272,7 +276,7 @@ impl Http2 {
     ) -> Result<TunnelId, OpenError> {
         { self.connections.get_mut(&connection) }
             .ok_or(OpenError::NotReady)?
-            .open(target, &self.settings)
+            .open(target, &self.settings, false)
     }
 
     /// Far: the tunnel's target was dialled, or was not, for that reason.

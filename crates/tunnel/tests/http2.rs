@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod http2_pair;
 
-use bentpipe_connect_tcp::{DialError, Target, Template};
+use bentpipe_connect_tcp::{DialError, Target, Template, UDP_CAPSULE_MAX};
 use bentpipe_quic::{ConnectionId, Endpoint, Limits};
-use bentpipe_tunnel::{Closed, Event, Http2, OpenError, Read, Role, TunnelId};
+use bentpipe_tunnel::{Closed, Event, Http2, NotSent, OpenError, Read, Role, TunnelId};
 use bytes::Bytes as Chunk;
 use http2_pair::*;
 use std::collections::VecDeque;
@@ -388,14 +388,12 @@ fn what_is_no_request_for_a_tunnel_is_refused_and_nonsense_ends_its_connection()
         ];
         fields.concat()
     };
-    let udp = "/.well-known/masque/udp/192.0.2.9/80/";
     let tcp = "/.well-known/masque/tcp/192.0.2.9/80/";
     // A status is entry 8 and its text, or an entry of its own: 404 is 13, 400 is 12.
     for (stream, protocol, path, status) in [
         (1, "websocket", tcp, "501"),
-        (3, "connect-udp", udp, "501"),
-        (5, "connect-tcp-12", "/", "404"),
-        (7, "connect-tcp-12", "/.well-known/masque/tcp/h/0/", "400"),
+        (3, "connect-tcp-12", "/", "404"),
+        (5, "connect-tcp-12", "/.well-known/masque/tcp/h/0/", "400"),
     ] {
         client.say(&frame(
             HEADERS,
@@ -422,4 +420,105 @@ fn what_is_no_request_for_a_tunnel_is_refused_and_nonsense_ends_its_connection()
     client.say(&frame(DATA, 0, 99, b"x"));
     let lost = |event: &Event| matches!(event, Event::Lost { .. });
     assert!(client.told.iter().any(lost), "{:?}", client.told);
+}
+
+/// The UDP payloads that a side was told of on a tunnel.
+fn udp(told: &[Event], tunnel: TunnelId) -> Vec<&[u8]> {
+    let payloads = told.iter().filter_map(|event| match event {
+        Event::Udp(of, payload) if *of == tunnel => Some(&payload[..]),
+        _ => None,
+    });
+    payloads.collect()
+}
+
+/// Payloads keep their bounds, empty ones included, and those that leave with the request wait for its answer; the end of either side is the
+/// flow's.
+#[test]
+fn udp_goes_in_capsules_both_ways() {
+    let mut pair = Pair::new();
+    let target: Target = "192.0.2.9:80".parse().unwrap();
+    let near = pair.sides[NEAR].open_udp(pair.ids[NEAR], &target).unwrap();
+    pair.sides[NEAR].send_udp(near, b"early").unwrap();
+    pair.run();
+    let far = pair.asked();
+    assert!(pair.sides[FAR].is_udp(far) && pair.sides[NEAR].is_udp(near));
+    assert!(udp(&pair.told[FAR], far).is_empty());
+    assert_eq!(pair.sides[FAR].send_udp(far, b"x"), Err(NotSent::Closed));
+    pair.sides[FAR].answer(far, None).unwrap();
+    pair.run();
+    let long = vec![7; UDP_CAPSULE_MAX];
+    let sent: [&[u8]; 3] = [b"", b"two", &long];
+    for payload in sent {
+        pair.sides[NEAR].send_udp(near, payload).unwrap();
+        pair.sides[FAR].send_udp(far, payload).unwrap();
+    }
+    pair.run();
+    assert_eq!(
+        udp(&pair.told[FAR], far),
+        [&b"early"[..], b"", b"two", &long]
+    );
+    assert_eq!(udp(&pair.told[NEAR], near), sent);
+    let longer = vec![7; UDP_CAPSULE_MAX + 1];
+    let refused = pair.sides[NEAR].send_udp(near, &longer);
+    assert_eq!(refused, Err(NotSent::TooLong(UDP_CAPSULE_MAX)));
+    let counters = *pair.sides[NEAR].datagrams();
+    assert_eq!(
+        [counters.sent, counters.received, counters.too_long],
+        [4, 3, 1]
+    );
+    // What TCP has no room for is dropped, and does not wait.
+    let full = (0..10_000).find_map(|_| pair.sides[NEAR].send_udp(near, &[7; 1400]).err());
+    assert_eq!(full, Some(NotSent::Full));
+    pair.run();
+    pair.sides[NEAR].send_udp(near, b"again").unwrap();
+    pair.run();
+    assert_eq!(udp(&pair.told[FAR], far).last(), Some(&&b"again"[..]));
+    pair.sides[NEAR].finish(near).unwrap();
+    pair.run();
+    assert!(pair.told[FAR].contains(&Event::Readable(far)));
+    assert_eq!(pair.sides[FAR].read(far), Ok(Read::Final));
+    pair.sides[FAR].finish(far).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[NEAR].read(near), Ok(Read::Final));
+    assert!(!pair.sides[FAR].has(far) && !pair.sides[NEAR].has(near));
+}
+
+/// Capsules of a foreign client: of an unknown type and context they are dropped, cut short they end their stream alone.
+#[test]
+fn a_foreign_clients_capsules_are_understood_or_end_their_stream() {
+    let mut client = Foreign::new();
+    let fields = [
+        field(METHOD, "CONNECT"),
+        field(Err(":protocol"), "connect-udp"),
+        field(Err(":scheme"), "https"),
+        field(AUTHORITY, "far.example"),
+        field(Err(":path"), "/.well-known/masque/udp/192.0.2.9/80/"),
+        field(Err("capsule-protocol"), "?1"),
+    ];
+    for stream in [1, 3] {
+        client.say(&frame(HEADERS, END_HEADERS, stream, &fields.concat()));
+        let (tunnel, _) = client.asked();
+        client.far.answer(tunnel, None).unwrap();
+        // An unknown type; a payload, cut in two frames; an unknown context.
+        client.say(&frame(DATA, 0, stream, b"\x17\x02ab\x00\x04\x00u"));
+        client.say(&frame(DATA, 0, stream, b"dp\x00\x02\x05x"));
+        assert_eq!(udp(&client.told, tunnel), [b"udp"]);
+        match stream {
+            // No context at all.
+            1 => client.say(&frame(DATA, 0, stream, b"\x00\x00")),
+            // The end within one.
+            _ => client.say(&frame(DATA, END_STREAM, stream, b"\x00\x05\x00")),
+        }
+        assert!(client.told.contains(&Event::Reset(tunnel)));
+        assert_eq!(client.heard(RST_STREAM, stream).len(), 1);
+    }
+    let counters = client.far.datagrams();
+    assert_eq!(
+        [
+            counters.received,
+            counters.unknown_context,
+            counters.malformed
+        ],
+        [2, 2, 1]
+    );
 }

@@ -106,6 +106,16 @@ impl Value for WhenDown {
     }
 }
 
+/// What carries beside QUIC.
+pub(super) struct FallBack(pub(super) bool);
+
+impl Value for FallBack {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let all = [("http2", true), ("off", false)];
+        word(value, source, "second carrier", &all).map(Self)
+    }
+}
+
 /// A round-trip time.
 pub(super) struct RoundTrip(pub(super) Duration);
 

@@ -190,6 +190,7 @@ impl Gateway {
         let marks = Marks::of_this_process()?;
         let mut congestion_controls = CongestionControls::default();
         let legs = congestion_controls.prepare_all(config, marks)?;
+        let tunnels = tunnels::open(config, marks, &mut congestion_controls)?;
         let threads = worker_threads(config)?;
         let (ingresses, listeners) = open_listeners(config, &legs, threads)?;
         let connections = Connections {
@@ -254,8 +255,8 @@ impl Gateway {
             listeners,
             syn_queues,
             &descriptors,
-            marks,
-            &interception,
+            (marks, &interception),
+            tunnels,
         )?;
         collector.facts.tunnels.clone_from(&thread_set.tunnels);
         collector.facts.lacks = std::mem::take(&mut thread_set.lacks);
@@ -432,8 +433,8 @@ fn spawn(
     listeners: Vec<Vec<Listener>>,
     syn_queues: Vec<SynQueue>,
     descriptors: &Descriptors,
-    marks: Marks,
-    interception: &Interception,
+    (marks, interception): (Marks, &Interception),
+    tunnels: Option<QuicCarrier>,
 ) -> Result<(Arc<Shared>, Meter, ThreadSet, Option<CarrierHandle>), StartError> {
     let Descriptors {
         available,
@@ -470,9 +471,6 @@ fn spawn(
         .chain(std::iter::repeat_with(|| None));
     let own = |list: Vec<Listener>| list.into_iter().map(Arc::new).collect();
     let listeners: Listeners = listeners.into_iter().map(own).collect();
-    let tunnels = { config.tunnelled_leg() }
-        .map(QuicCarrier::new)
-        .transpose()?;
     let plan = tunnels.as_ref().map(QuicCarrier::plan);
     let kept = syn_queues.zip(counters.iter().zip(meter.times.iter()));
     let plans = kept

@@ -177,6 +177,11 @@ fn tunnel_families(tunnels: &bentpipe_tunnel_sockets::Status, page: &mut Page) -
             u64::from(tunnels.up),
         ),
         (
+            "tunnels_udp_policed",
+            "1 while UDP is policed on the way to the far end or from it.",
+            u64::from(tunnels.udp_policed),
+        ),
+        (
             "tunnels_udp_blocked",
             "1 while the far end answers by TCP and not by UDP, so that new tunnels are on HTTP/2.",
             u64::from(tunnels.udp_blocked),

@@ -4,9 +4,12 @@ use super::Settings;
 use super::http2_tunnel::Http2Tunnel;
 use super::tls_pipe::TlsPipe;
 use super::wakes::{CONNECTION, Wakes};
+use crate::datagram::DatagramCounters;
 use crate::endpoint::{Closed, Event, OpenError, Role, TunnelId};
 use crate::tunnel_stream::Phase;
-use bentpipe_connect_tcp::{DialError, Field, Framing, Request, Target, fields, status_field};
+use bentpipe_connect_tcp::{
+    DialError, Field, Framing, Request, Target, fields, status_field, udp_fields,
+};
 use bentpipe_quic::{ConnectionId, PublicKey, StreamId, StreamRef};
 use bytes::Bytes;
 use core::pin::Pin;
@@ -19,9 +22,6 @@ use http::{HeaderMap, Method, Response, Uri};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// Why UDP is not carried so: its payloads would be repeated and kept in order.
-const NO_UDP: u16 = 501;
 
 type ClientParts = (SendRequest<Bytes>, h2::client::Connection<TlsPipe, Bytes>);
 type Asking = dyn Future<Output = Result<ClientParts, h2::Error>> + Send;
@@ -88,6 +88,7 @@ impl Http2Connection {
     pub(super) fn work(
         &mut self,
         settings: &Settings,
+        datagrams: &mut DatagramCounters,
         events: &mut VecDeque<Event>,
     ) -> Result<(), String> {
         loop {
@@ -97,7 +98,7 @@ impl Http2Connection {
             }
             self.drive(settings, events)?;
             for number in woken.into_iter().filter(|number| *number != CONNECTION) {
-                self.turn(number, events);
+                self.turn(number, datagrams, events);
             }
         }
     }
@@ -201,7 +202,6 @@ impl Http2Connection {
         let id = self.tunnel(number);
         let read = read_request(&request, settings);
         let (framing, refusal) = match &read {
-            Ok(asked) if asked.framing == Framing::Datagrams => (asked.framing, Some(NO_UDP)),
             Ok(asked) => (asked.framing, None),
             Err(refusal) => (Framing::Bare, Some(refusal.status())),
         };
@@ -219,7 +219,7 @@ impl Http2Connection {
         }
     }
 
-    const fn tunnel(&self, number: u64) -> TunnelId {
+    pub(super) const fn tunnel(&self, number: u64) -> TunnelId {
         StreamRef {
             connection: self.id,
             stream: StreamId(number),
@@ -227,7 +227,12 @@ impl Http2Connection {
     }
 
     /// A stream was woken.
-    fn turn(&mut self, number: u64, events: &mut VecDeque<Event>) {
+    fn turn(
+        &mut self,
+        number: u64,
+        datagrams: &mut DatagramCounters,
+        events: &mut VecDeque<Event>,
+    ) {
         let id = self.tunnel(number);
         let Some(tunnel) = self.tunnels.get_mut(&number) else {
             return;
@@ -253,6 +258,12 @@ impl Http2Connection {
                 }
             }
         }
+        if !self.take_datagrams(number, datagrams, events) {
+            return self.gone(number, events);
+        }
+        let Some(tunnel) = self.tunnels.get_mut(&number) else {
+            return;
+        };
         let readable = tunnel.fetch();
         if readable.is_err() || tunnel.is_reset() {
             return self.gone(number, events);
@@ -288,6 +299,7 @@ impl Http2Connection {
         &mut self,
         target: &Target,
         settings: &Settings,
+        udp: bool,
     ) -> Result<TunnelId, OpenError> {
         let State::Client(parts) = &mut self.state else {
             return Err(OpenError::NotReady);
@@ -306,7 +318,12 @@ impl Http2Connection {
             }
         }
         let template = settings.templates.first().ok_or(OpenError::NotReady)?;
-        let (fields, framing) = fields(template, target);
+        let (fields, framing) = if udp {
+            let template = template.for_udp().ok_or(OpenError::NotReady)?;
+            udp_fields(&template, target)
+        } else {
+            fields(template, target)
+        };
         let request = write_request(&fields).ok_or(OpenError::NotReady)?;
         let (response, send): (ResponseFuture, _) =
             { requests.send_request(request, false) }.map_err(|_| OpenError::NotReady)?;

@@ -71,6 +71,14 @@ impl Http2Tunnel {
         self.state.take_in(chunk).map_err(|_| Gone)
     }
 
+    /// Of UDP: takes all that has come, for nobody waits to read it.
+    pub(crate) fn take_all(&mut self) -> Result<(), Gone> {
+        while self.fetch()? && !self.chunk.is_empty() {
+            self.take_chunk()?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn read(&mut self) -> Result<Read, Gone> {
         loop {
             if self.state.phase != Phase::Open {

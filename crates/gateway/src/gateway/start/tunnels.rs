@@ -1,9 +1,10 @@
 //! Starts the thread of the tunnels.
 
 use super::{StartError, system};
+use crate::congestion::CongestionControls;
 use crate::gateway::thread_set::{Role, ThreadSet};
 use bentpipe_gateway_config::{CarriedUdp, Config};
-use bentpipe_interception::QueueReader;
+use bentpipe_interception::{Marks, QueueReader};
 use bentpipe_process::sched;
 use bentpipe_quic_carrier::{PortParts, QuicCarrier};
 use std::ops::RangeInclusive;
@@ -20,6 +21,16 @@ pub(super) fn udp_ports(config: &Config) -> Vec<RangeInclusive<u16>> {
     udp(config).map_or_else(Vec::new, |udp| udp.ports.clone())
 }
 
+/// Opens the near end of the leg over QUIC, where there is one.
+pub(super) fn open(
+    config: &Config,
+    marks: Marks,
+    controls: &mut CongestionControls,
+) -> Result<Option<QuicCarrier>, StartError> {
+    let open = |leg| QuicCarrier::new(leg, marks.beside_quic(), controls.shared());
+    Ok({ config.tunnelled_leg() }.map(open).transpose()?)
+}
+
 /// Starts the thread of the tunnels, where a leg has any. It reads clients' UDP too, where that is to be carried and can be.
 pub(super) fn spawn(
     thread_set: &mut ThreadSet,
@@ -32,6 +43,12 @@ pub(super) fn spawn(
     let shared = Arc::clone(&parts.shared);
     if let Err(why) = tunnels.carry_udp(parts) {
         let lack = format!("clients' UDP passes end to end, not by tunnels: {why}");
+        tracing::warn!("{lack}");
+        thread_set.lacks.push(lack);
+    }
+    if let Some(why) = tunnels.lack() {
+        let lack =
+            format!("HTTP/2 beside QUIC goes by a congestion control of the kernel's: {why}");
         tracing::warn!("{lack}");
         thread_set.lacks.push(lack);
     }
