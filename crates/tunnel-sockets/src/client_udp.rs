@@ -124,9 +124,9 @@ impl fmt::Debug for ClientFlows {
     }
 }
 
-/// A client, as flows are counted: where IPv6 gives each host a network of its own, that network.
-fn counted(client: SocketAddr) -> IpAddr {
-    match client.ip() {
+/// The host at an address, as what it has is counted: where IPv6 gives each host a network of its own, that network.
+pub(crate) fn counted(address: SocketAddr) -> IpAddr {
+    match address.ip() {
         IpAddr::V6(address) => {
             let network = address.to_bits() >> 64 << 64;
             Ipv6Addr::from_bits(network).into()

@@ -1,5 +1,6 @@
 //! The TCP sockets of connections of HTTP/2: those that a far end accepts on the port of its UDP, and the one that a near end keeps.
 
+use crate::client_udp::counted;
 use crate::driver::{Driver, DriverError, TCP, kernel};
 use crate::policing::{Policing, Sent, Verdict};
 use bentpipe_base::{Bytes, Instant, Rate};
@@ -8,17 +9,18 @@ use bentpipe_quic::ConnectionId;
 use bentpipe_sockets::epoll::Interest;
 use bentpipe_sockets::socket::{self, Dial};
 use bentpipe_sockets::tcp;
+use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 /// Reads of a socket before others have their turn.
 const ROUNDS: usize = 64;
 /// How long a TCP connection and its handshakes may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections whose handshakes are not through; more are closed at once.
-const HALF_OPEN: usize = 32;
+/// Connections whose handshakes are not through. For one more the oldest gives way, of the host that has most.
+const HALF_OPEN: usize = 256;
 /// A peer that acknowledges nothing for so long is gone, as with QUIC.
 const SILENT: Duration = Duration::from_secs(30);
 /// Bytes that a socket takes before they can leave: more would be a queue that no flow gets by.
@@ -44,6 +46,7 @@ pub struct TcpSettings {
 struct Carrying {
     socket: TcpStream,
     token: u64,
+    host: IpAddr,
     /// Until when its handshakes may take.
     until: Option<Instant>,
     /// Where its congestion control goes on whatever is lost: what looks for policers, and when it last did.
@@ -122,6 +125,26 @@ impl TcpPort {
         self.sockets.get(&connection).map(|it| &it.socket)
     }
 
+    /// Connections whose handshakes are through.
+    fn standing(&self) -> usize {
+        { self.sockets.values() }
+            .filter(|it| it.until.is_none())
+            .count()
+    }
+
+    /// Whose handshake gives way to one more.
+    fn gives_way(&self) -> Option<ConnectionId> {
+        let half_open = { self.sockets.iter() }
+            .filter_map(|(&connection, it)| Some((it.host, it.until?, connection)));
+        oldest_of_most(half_open.collect())
+    }
+
+    fn forget(&mut self, connection: ConnectionId) {
+        if let Some(carrying) = self.sockets.remove(&connection) {
+            self.tokens.remove(&carrying.token);
+        }
+    }
+
     /// Whether the socket has a congestion control of ours then.
     fn set_up(&self, socket: &TcpStream) -> io::Result<bool> {
         socket.set_nonblocking(true)?;
@@ -161,6 +184,25 @@ impl TcpPort {
     }
 }
 
+/// Of as many handshakes as may be the one that ends first, of the host that has most.
+fn oldest_of_most(half_open: Vec<(IpAddr, Instant, ConnectionId)>) -> Option<ConnectionId> {
+    if half_open.len() < HALF_OPEN {
+        return None;
+    }
+    let mut of_hosts: BTreeMap<IpAddr, BTreeSet<(Instant, ConnectionId)>> = BTreeMap::new();
+    for (host, until, connection) in half_open {
+        of_hosts
+            .entry(host)
+            .or_default()
+            .insert((until, connection));
+    }
+    let oldest = |of_host: &BTreeSet<_>| of_host.first().copied();
+    { of_hosts.values() }
+        .max_by_key(|of_host| (of_host.len(), Reverse(oldest(of_host))))
+        .and_then(oldest)
+        .map(|(_, connection)| connection)
+}
+
 impl Driver {
     /// Carries tunnels on HTTP/2 over TCP as well. A far end listens on the TCP port of its UDP port's number, for at most `most`
     /// connections; a near end keeps one connection, for when UDP does not get through.
@@ -197,11 +239,11 @@ impl Driver {
         let interest = Interest::READ | Interest::WRITE | Interest::PEER_CLOSED | Interest::EDGE;
         self.epoll.add(&socket, token, interest)?;
         let connection = self.side.http2.begin(peer)?;
-        let until = Some(now + HANDSHAKE);
         let carrying = Carrying {
             socket,
             token,
-            until,
+            host: counted(peer),
+            until: Some(now + HANDSHAKE),
             policing: self.policing.clone().filter(|_| is_ours),
             looked: now,
         };
@@ -218,27 +260,35 @@ impl Driver {
         {
             match socket::accept(listener) {
                 Ok((socket, peer)) => {
-                    let half_open = { self.tcp.sockets.values() }.filter(|it| it.until.is_some());
-                    let full = self.tcp.sockets.len() >= self.tcp.most;
-                    if !full && half_open.count() < HALF_OPEN {
-                        // One that fails at once is closed by that.
-                        let _ = self.take_tcp(TcpStream::from(socket), peer, now);
+                    if let Some(oldest) = self.tcp.gives_way() {
+                        self.side.http2.fail(oldest, "others shake hands too");
+                        self.tcp.forget(oldest);
                     }
+                    // One that fails at once is closed by that.
+                    let _ = self.take_tcp(TcpStream::from(socket), peer, now);
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => self.tcp.noted = false,
             }
         }
-        let mut late = Vec::new();
+        let mut standing = self.tcp.standing();
+        let mut ends = Vec::new();
         for (&connection, carrying) in &mut self.tcp.sockets {
+            let Some(until) = carrying.until else {
+                continue;
+            };
             if self.side.http2.stands(connection) {
                 carrying.until = None;
-            } else if carrying.until.is_some_and(|until| until <= now) {
-                late.push(connection);
+                standing += 1;
+                if standing > self.tcp.most {
+                    ends.push((connection, "there are as many connections as may be"));
+                }
+            } else if until <= now {
+                ends.push((connection, "no handshake in time"));
             }
         }
-        for connection in late {
-            self.side.http2.fail(connection, "no handshake in time");
+        for (connection, why) in ends {
+            self.side.http2.fail(connection, why);
         }
     }
 
@@ -346,6 +396,8 @@ impl Driver {
                 self.side.http2.fail(connection, &error.to_string());
             }
         }
+        let goes_on = { self.tcp.sockets.keys() }.filter(|it| self.side.http2.has_more(**it));
+        self.tcp.ready.extend(goes_on);
         let (http2, tokens) = (&self.side.http2, &mut self.tcp.tokens);
         self.tcp.sockets.retain(|&connection, carrying| {
             let stays = http2.has_connection(connection);
@@ -354,5 +406,33 @@ impl Driver {
             }
             stays
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+    use super::*;
+
+    #[test]
+    fn who_has_most_handshakes_gives_way() {
+        let host = |name: &str| -> IpAddr { name.parse().unwrap() };
+        let (many, one) = (host("192.0.2.1"), host("192.0.2.2"));
+        let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
+        let mut half_open = vec![(one, at(0), ConnectionId::elsewhere(0))];
+        for number in 1..HALF_OPEN as u64 {
+            assert_eq!(oldest_of_most(half_open.clone()), None);
+            half_open.push((many, at(number), ConnectionId::elsewhere(number)));
+        }
+        let first = oldest_of_most(half_open);
+        assert_eq!(first, Some(ConnectionId::elsewhere(1)));
+        // Where all have as many it is the oldest of all.
+        let each = (0..HALF_OPEN as u64).map(|number| {
+            let host = IpAddr::from([192, 0, 2, number as u8]);
+            let age = at(1000 - number);
+            (host, age, ConnectionId::elsewhere(number))
+        });
+        let last = ConnectionId::elsewhere(HALF_OPEN as u64 - 1);
+        assert_eq!(oldest_of_most(each.collect()), Some(last));
     }
 }

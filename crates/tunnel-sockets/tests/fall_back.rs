@@ -172,6 +172,11 @@ impl Pair {
     }
 
     fn over(round_trip: Duration, udp: bool) -> Self {
+        Self::after(round_trip, udp, |_| {})
+    }
+
+    /// `meanwhile` has the far end's address before the near end does.
+    fn after(round_trip: Duration, udp: bool, meanwhile: impl FnOnce(SocketAddr)) -> Self {
         let configs = support::configs(Limits::default(), Instant::now());
         let [near, far] = configs.map(|mut config| {
             // Windows for more would not fit the bound of memory.
@@ -190,7 +195,9 @@ impl Pair {
         let far = far.with_http2(TcpSettings::default(), 10).unwrap();
         let gates = Arc::new(Gates::default());
         Gates::set(&gates.no_udp, !udp);
-        let peer = relay(&gates, far.address().unwrap(), round_trip / 2);
+        let address = far.address().unwrap();
+        meanwhile(address);
+        let peer = relay(&gates, address, round_trip / 2);
         let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();
         let driver = driver.with_http2(TcpSettings::default(), 1).unwrap();
         let began = Instant::now();
@@ -303,6 +310,16 @@ fn blocked_from_the_start_tunnels_take_tcp() {
     pair.echoes(2_000_000);
     pair.until("it is told", 8, |status| status.udp_blocked);
     assert_eq!(pair.status().counters.fall_backs, 1);
+}
+
+#[test]
+fn who_connects_by_tcp_and_says_nothing_keeps_nobody_out() {
+    let mut silent = Vec::new();
+    let pair = Pair::after(Duration::from_millis(2), false, |far| {
+        silent.extend((0..100).map(|_| TcpStream::connect(far).unwrap()));
+    });
+    assert_eq!(pair.status().carrier, Some("http2"));
+    pair.echoes(100_000);
 }
 
 #[test]

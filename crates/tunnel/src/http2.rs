@@ -6,6 +6,7 @@
 mod http2_connection;
 mod http2_datagrams;
 mod http2_tunnel;
+mod settings_count;
 mod tls_pipe;
 mod wakes;
 
@@ -32,7 +33,7 @@ const UNSENT: usize = 256 << 10;
 const FIELDS_MAX: u32 = 16 * 1024;
 /// For so long what comes on a stream that was reset here is dropped unseen: some round trips of a satellite link.
 const AFTER_RESET: Duration = Duration::from_secs(10);
-/// Streams that may be in that state.
+/// Streams that may be in that state, or be reset by the peer before we have seen its request: what comes after an outage comes at once.
 const RESETS: usize = 16_384;
 /// What TCP connects to is asked to be called by; nobody looks at it, for keys are pinned.
 const SERVER_NAME: &str = "bentpipe";
@@ -73,6 +74,7 @@ impl Settings {
         builder
             .enable_connect_protocol()
             .max_concurrent_streams(self.streams)
+            .max_pending_accept_reset_streams(RESETS)
             .initial_window_size(self.windows[0])
             .initial_connection_window_size(self.windows[1])
             .max_header_list_size(FIELDS_MAX)
@@ -149,7 +151,8 @@ impl Http2 {
         Ok(id)
     }
 
-    /// Takes what the connection's socket has, once; whether it may have more.
+    /// Takes what the connection's socket has, once; whether it may have more, and there is room for it. Where there is none,
+    /// [`Self::has_more`] tells when there is.
     pub fn receive<S: io::Read + io::Write>(
         &mut self,
         connection: ConnectionId,
@@ -202,6 +205,12 @@ impl Http2 {
             self.lose(id, reason);
         }
         worked
+    }
+
+    /// Whether a connection has more to do now: what has left made room to write, or its socket was left unread and has room.
+    pub fn has_more(&self, connection: ConnectionId) -> bool {
+        { self.connections.get(&connection) }
+            .is_some_and(|found| !found.wakes.are_empty() || found.pipe.has_room_again())
     }
 
     fn lose(&mut self, connection: ConnectionId, reason: String) {

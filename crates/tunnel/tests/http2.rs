@@ -212,6 +212,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -521,4 +522,102 @@ fn a_foreign_clients_capsules_are_understood_or_end_their_stream() {
         ],
         [2, 2, 1]
     );
+}
+
+#[test]
+fn many_requests_that_come_with_their_resets_end_no_connection() {
+    let mut client = Foreign::new();
+    let fields = [field(METHOD, "CONNECT"), field(AUTHORITY, "192.0.2.9:80")].concat();
+    client.say(&frame(HEADERS, END_HEADERS, 1, &fields));
+    let (stands, _) = client.asked();
+    let given_up = |number: u32| {
+        let stream = 3 + 2 * number;
+        let request = frame(HEADERS, END_HEADERS, stream, &fields);
+        [request, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
+    };
+    let all: Vec<u8> = (0..500).flat_map(given_up).collect();
+    client.say(&all);
+    assert!(client.far.has(stands), "{:?}", client.told);
+    assert_eq!(client.far.tunnels(client.id), 1);
+}
+
+#[test]
+fn who_changes_windows_again_and_again_is_sent_away() {
+    let mut client = Foreign::new();
+    // INITIAL_WINDOW_SIZE is 4.
+    let changes = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]).repeat(900);
+    client.say(&changes);
+    assert!(client.far.has_connection(client.id));
+    client.say(&changes);
+    let lost = |event: &Event| matches!(event, Event::Lost { reason, .. } if reason.contains("settings again and again"));
+    assert!(client.told.iter().any(lost), "{:?}", client.told);
+}
+
+/// A socket that takes nothing.
+struct Stuffed<'a>(&'a mut VecDeque<u8>);
+
+impl io::Read for Stuffed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let outgoing = &mut VecDeque::new();
+        let incoming = &mut *self.0;
+        Socket { incoming, outgoing }.read(buffer)
+    }
+}
+
+impl io::Write for Stuffed<'_> {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn who_asks_and_reads_no_answers_is_not_read_for_ever() {
+    const PINGS: usize = 200_000;
+    let mut client = Foreign::new();
+    client.frames.clear();
+    let mut waiting = VecDeque::new();
+    for _ in 0..PINGS / 100 {
+        let pings = frame(PING, 0, 0, &[7; 8]).repeat(100);
+        io::Write::write_all(&mut client.tls.writer(), &pings).unwrap();
+        client.tls.write_tls(&mut waiting).unwrap();
+    }
+    let all = waiting.len();
+    for _ in 0..10 {
+        let socket = &mut Stuffed(&mut waiting);
+        while client.far.receive(client.id, socket) {}
+        for connection in client.far.work() {
+            client.far.send(connection, socket).unwrap();
+        }
+    }
+    let taken = all - waiting.len();
+    assert!(taken < 1 << 20, "{taken} of {all}");
+    // When it reads at last, each is answered.
+    let mut outgoing = VecDeque::new();
+    let (mut turns, mut read) = (0, 0);
+    while client.far.has_connection(client.id) && turns < PINGS {
+        let socket = &mut Socket {
+            incoming: &mut waiting,
+            outgoing: &mut outgoing,
+        };
+        while client.far.receive(client.id, socket) {}
+        for connection in client.far.work() {
+            client.far.send(connection, socket).unwrap();
+        }
+        while !outgoing.is_empty() {
+            client.tls.read_tls(&mut outgoing).unwrap();
+            let state = client.tls.process_new_packets().unwrap();
+            let mut plain = vec![0; state.plaintext_bytes_to_read()];
+            io::Read::read_exact(&mut client.tls.reader(), &mut plain).unwrap();
+            read += plain.len();
+        }
+        turns += 1;
+        if read == PINGS * 17 {
+            break;
+        }
+    }
+    assert_eq!(read, PINGS * 17, "after {turns} turns");
 }

@@ -1,5 +1,6 @@
 //! TLS over bytes in memory: what HTTP/2 reads and writes in the place of a socket.
 
+use super::settings_count::SettingsCount;
 use bytes::{Buf, BytesMut};
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -9,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that wait for the socket, after which HTTP/2 waits.
 const UNSENT: usize = 256 << 10;
+/// Bytes that HTTP/2 has not read, after which the socket is not read either: HTTP/2 reads nothing while its answers do not leave.
+const UNREAD: usize = 256 << 10;
 /// Bytes that are read of TLS at once.
 const READ: usize = 16 << 10;
 
@@ -19,6 +22,9 @@ pub(crate) struct TlsPipe(Arc<Mutex<Inner>>);
 struct Inner {
     tls: rustls::Connection,
     received: BytesMut,
+    settings: SettingsCount,
+    /// The socket was not read, for want of room.
+    left_unread: bool,
     /// The peer's side has ended.
     ended: bool,
     reader: Option<Waker>,
@@ -28,9 +34,12 @@ struct Inner {
 impl TlsPipe {
     pub(crate) fn new(mut tls: rustls::Connection) -> Self {
         tls.set_buffer_limit(Some(UNSENT));
+        let settings = SettingsCount::new(matches!(tls, rustls::Connection::Server(_)));
         Self(Arc::new(Mutex::new(Inner {
             tls,
             received: BytesMut::new(),
+            settings,
+            left_unread: false,
             ended: false,
             reader: None,
             writer: None,
@@ -47,13 +56,23 @@ impl TlsPipe {
         look(&mut self.inner().tls)
     }
 
-    /// Takes what `socket` has, once; whether it may have more.
+    /// Whether the socket was left unread, and there is room now for what it has.
+    pub(crate) fn has_room_again(&self) -> bool {
+        let inner = self.inner();
+        inner.left_unread && inner.received.len() < UNREAD
+    }
+
+    /// Takes what `socket` has, once; whether it may have more, and there is room for it.
     ///
     /// # Errors
     /// What the socket says, and what TLS says of the peer, as `InvalidData`.
     pub(crate) fn receive(&self, socket: &mut dyn Read) -> io::Result<bool> {
         let mut inner = self.inner();
         let inner = &mut *inner;
+        inner.left_unread = inner.received.len() >= UNREAD;
+        if inner.left_unread {
+            return Ok(false);
+        }
         match inner.tls.read_tls(socket) {
             Ok(0) => inner.ended = true,
             Ok(_) => {}
@@ -70,6 +89,13 @@ impl TlsPipe {
             let read = inner.tls.reader().read(&mut inner.received[before..]);
             let read = read.unwrap_or(0);
             inner.received.truncate(before + read);
+            inner
+                .settings
+                .hear(&inner.received[before..])
+                .map_err(|_| {
+                    let why = "the peer changes its settings again and again";
+                    io::Error::new(io::ErrorKind::InvalidData, why)
+                })?;
             left = if read == 0 { 0 } else { left - read };
         }
         inner.reader.take().into_iter().for_each(Waker::wake);
@@ -82,15 +108,18 @@ impl TlsPipe {
     /// What the socket says.
     pub(crate) fn send(&self, socket: &mut dyn Write) -> io::Result<()> {
         let mut inner = self.inner();
+        let mut has_room = false;
         while inner.tls.wants_write() {
             match inner.tls.write_tls(socket) {
                 Ok(0) => break,
-                Ok(_) => {}
+                Ok(_) => has_room = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
-        inner.writer.take().into_iter().for_each(Waker::wake);
+        if has_room {
+            inner.writer.take().into_iter().for_each(Waker::wake);
+        }
         Ok(())
     }
 }

@@ -29,6 +29,13 @@ impl Wakes {
         woken.insert(number);
     }
 
+    pub(crate) fn are_empty(&self) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    }
+
     pub(crate) fn take(&self) -> BTreeSet<u64> {
         let mut woken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         core::mem::take(&mut *woken)
