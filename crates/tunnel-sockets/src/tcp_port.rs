@@ -15,14 +15,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
-/// Reads of a socket before others have their turn.
-const ROUNDS: usize = 64;
+/// Reads of a socket before others have their turn: what one says may cost far more time than its bytes.
+const ROUNDS: usize = 16;
 /// How long a TCP connection and its handshakes may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections whose handshakes are not through. For one more the oldest gives way, of the host that has most.
 const HALF_OPEN: usize = 256;
 /// A peer that acknowledges nothing for so long is gone, as with QUIC.
 const SILENT: Duration = Duration::from_secs(30);
+/// After so long without a byte the kernel asks whether the peer is there still, and again three times in [`SILENT`]: a near end asks
+/// more often, and one that lost its power says nothing, while its key may have a few connections only.
+const PROBE: Duration = Duration::from_secs(90);
+const PROBES: u32 = 3;
 /// Bytes that a socket takes before they can leave: more would be a queue that no flow gets by.
 const UNSENT: Bytes = Bytes(128 << 10);
 /// Between two looks for policers.
@@ -150,6 +154,7 @@ impl TcpPort {
         socket.set_nonblocking(true)?;
         tcp::set_no_delay(socket, true)?;
         tcp::set_user_timeout(socket, SILENT)?;
+        tcp::set_keepalive(socket, PROBE, SILENT / PROBES, PROBES)?;
         tcp::set_notsent_lowat(socket, UNSENT)?;
         let Some(settings) = &self.settings else {
             return Ok(false);
@@ -413,6 +418,17 @@ impl Driver {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
     use super::*;
+
+    #[test]
+    fn a_peer_that_is_gone_is_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        TcpPort::default().set_up(&socket).unwrap();
+        assert!(rustix::net::sockopt::socket_keepalive(&socket).unwrap());
+        let idle = rustix::net::sockopt::tcp_keepidle(&socket).unwrap();
+        let (again, probes) = tcp::keepalive_repetition(&socket).unwrap();
+        assert!(idle + again * probes <= Duration::from_secs(120));
+    }
 
     #[test]
     fn who_has_most_handshakes_gives_way() {

@@ -539,6 +539,9 @@ fn many_requests_that_come_with_their_resets_end_no_connection() {
     client.say(&all);
     assert!(client.far.has(stands), "{:?}", client.told);
     assert_eq!(client.far.tunnels(client.id), 1);
+    // Nobody is to be dialled for them.
+    let is_told = |event: &Event| matches!(event, Event::Asked(..) | Event::Reset(_));
+    assert!(!client.told.iter().any(is_told), "{:?}", client.told);
 }
 
 #[test]

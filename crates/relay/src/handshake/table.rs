@@ -295,9 +295,11 @@ impl HandshakeTable {
             || destination.is_known_to_accept() && prefix.pending < OWN;
         // Where clients are missing, what is pending may be forged.
         let is_suspect = prefix.abandoned > 0 || destination.abandoned > 0;
+        // Who has nothing pending would wait for others to confirm, which a forger of their addresses does not.
+        let may_earn = self.quotas.of_host(ends) > 0 && !is_suspect;
         match (is_within, of_prefix && of_destination) {
             (true, true) => Room::Free,
-            (true, false) if !is_suspect && !self.waiting_syns.is_full() => Room::Soon,
+            (true, false) if may_earn && !self.waiting_syns.is_full() => Room::Soon,
             _ => Room::Full,
         }
     }
@@ -560,5 +562,30 @@ impl HandshakeTable {
     /// Makes the slots of the SYNs that were released so far free for others.
     pub(crate) fn settle(&mut self) {
         self.held.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_nothing_pending_waits_for_nobody() {
+        let mut table = HandshakeTable::new(1);
+        let ends = |client: &str| -> Ends {
+            let client = client.parse().unwrap();
+            (client, "192.0.2.1:80".parse().unwrap())
+        };
+        let many = |port: usize| ends(&format!("10.0.0.1:{}", 1024 + port));
+        for port in 0..INITIAL {
+            assert_eq!(table.room(&many(port), 1024), Room::Free);
+            let packet = QueuedPacket { queue: 0, id: 0 };
+            let said = LetIn::default();
+            table.let_in((many(port), packet), said, None, Instant::ZERO);
+        }
+        assert_eq!(table.room(&many(INITIAL), 1024), Room::Soon);
+        // Those whose shares are used up by the one above, of its prefix and of others.
+        assert_eq!(table.room(&ends("10.0.0.2:1024"), 1024), Room::Full);
+        assert_eq!(table.room(&ends("10.0.9.2:1024"), 1024), Room::Full);
     }
 }

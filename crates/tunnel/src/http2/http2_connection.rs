@@ -209,6 +209,10 @@ impl Http2Connection {
         let mut tunnel = Http2Tunnel::new(Phase::Dialling, framing, waker);
         tunnel.body = Some(request.into_body());
         tunnel.respond = Some(respond);
+        if tunnel.is_reset() {
+            // It came with its request: nobody is dialled.
+            return;
+        }
         if let Some(status) = refusal {
             return respond_with(&mut tunnel, status, None, true);
         }
