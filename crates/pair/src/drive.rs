@@ -139,7 +139,10 @@ impl<'s> Drive<'s> {
                 return Err(PairError::Unreached {
                     near: self.setup.pair.near.to_owned(),
                     seconds: REACH.as_secs(),
-                    why: core::mem::take(&mut self.lost),
+                    why: match self.lost.as_str() {
+                        "" => "no answer came".to_owned(),
+                        lost => lost.to_owned(),
+                    },
                 });
             }
             self.step(end);

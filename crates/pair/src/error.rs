@@ -31,7 +31,7 @@ pub enum PairError {
     },
     /// The connection was not made.
     #[error(
-        "gateway `{near}` did not reach its far end within {seconds} s ({why}): raise the link's rate, or lower its loss"
+        "gateway `{near}` did not reach its far end within {seconds} s ({why}): raise the link's rate, or lower its delay or loss"
     )]
     Unreached {
         /// The near end.

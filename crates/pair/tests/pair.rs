@@ -142,7 +142,7 @@ fn what_is_not_simulated_is_told_by_name() {
     }
     let gone = example(&[("packet_error_rate = \"0%\"", "packet_error_rate = \"100%\"")]);
     let error = run(&gone, &Options::default()).unwrap_err().to_string();
-    assert!(error.contains("did not reach"), "{error}");
+    assert!(error.contains("within 20 s (no answer came)"), "{error}");
 }
 
 /// A study measures it as it does others; who has no such leg is the simulator's.
