@@ -1,5 +1,6 @@
 //! `bentpipe proxy`: its arguments, and what it prints.
 
+use crate::certificate::make_certificate;
 use crate::config::{Config, ConfigError};
 use crate::server::{Ending, Proxy};
 use crate::status::page;
@@ -8,7 +9,9 @@ use bentpipe_config::Problems;
 use bentpipe_management::Shutdown;
 use bentpipe_management::control_protocol::{self, Request};
 use bentpipe_process::notify;
-use bentpipe_tunnel_sockets::{make_identity, read_identity};
+use bentpipe_tunnel_sockets::{
+    CertificateFiles, make_identity, read_certificate_key, read_identity,
+};
 use clap::Subcommand;
 use serde_json::Value;
 use signal_hook::consts::SIGHUP;
@@ -25,12 +28,22 @@ pub enum Command {
 Examples:
   sudo bentpipe proxy keys /etc/bentpipe/proxy.key      prints the public key, for the other side
   sudo bentpipe proxy keys /etc/bentpipe/gateway.key    one for the gateway at the near end
+  sudo bentpipe proxy keys /etc/bentpipe/proxy.key --certificate /etc/bentpipe/proxy.crt \\
+    --name proxy.example                                and a certificate for others' clients
+  bentpipe proxy keys client.crt                        the key in a client's certificate
 
 A file that is there is never written: its public key is shown. The secret is for its owner alone
-(mode 0600); the service may be let in by its group (0640).")]
+(mode 0600); the service may be let in by its group (0640). A certificate that is made here signs
+itself, and does not expire: clients are given its file, or its key.")]
     Keys {
-        /// The file of the secret key
+        /// The file of the secret key, or a certificate (PEM) whose key is to be shown
         file: PathBuf,
+        /// Make a certificate for the key in this file, and show its key too
+        #[arg(long, value_name = "FILE", requires = "names")]
+        certificate: Option<PathBuf>,
+        /// A name or IP address that clients call this host by; may be given again
+        #[arg(long = "name", value_name = "NAME", requires = "certificate")]
+        names: Vec<String>,
     },
     /// Serve gateways with `carrier = "quic"` until SIGTERM
     #[command(after_help = "\
@@ -117,14 +130,11 @@ fn failed(error: impl Into<anyhow::Error>) -> Failure {
 pub fn run(command: &Command, out: fn(&str) -> io::Result<()>) -> Result<(), Failure> {
     let print = |text: &str| out(text).map_err(failed);
     match command {
-        Command::Keys { file } => {
-            let identity = if file.exists() {
-                read_identity(file)
-            } else {
-                make_identity(file)
-            };
-            print(&identity.map_err(usage)?.public().to_string())
-        }
+        Command::Keys {
+            file,
+            certificate,
+            names,
+        } => print(&keys(file, certificate.as_deref(), names)?),
         Command::Run { config } => serve(config, out),
         Command::Status { at, json } => {
             let mut answer = ask(at, &Request::Status)?;
@@ -144,10 +154,40 @@ pub fn run(command: &Command, out: fn(&str) -> io::Result<()>) -> Result<(), Fai
         }
         Command::Check { config } => {
             let found = load(config)?;
-            read_identity(&found.identity).map_err(usage)?;
+            let identity = read_identity(&found.identity).map_err(usage)?;
+            if let Some(files) = &found.certificates {
+                files.read(&identity).map_err(usage)?;
+            }
             print(&format!("{}: right", config.display()))
         }
     }
+}
+
+/// The public keys of what is in `file`, or is put there, and in `certificate`; one a line.
+fn keys(file: &Path, certificate: Option<&Path>, names: &[String]) -> Result<String, Failure> {
+    if !file.exists() {
+        make_identity(file).map_err(usage)?;
+    } else if certificate.is_none()
+        && let Some(key) = read_certificate_key(file).map_err(usage)?
+    {
+        return Ok(key.to_string());
+    }
+    let identity = read_identity(file).map_err(usage)?;
+    let public = identity.public().to_string();
+    let Some(certificate) = certificate else {
+        return Ok(public);
+    };
+    if !certificate.exists() {
+        make_certificate(certificate, &identity, names).map_err(usage)?;
+    }
+    let files = CertificateFiles {
+        chain: certificate.to_owned(),
+        key: None,
+        authorities: None,
+        revoked: None,
+    };
+    let shown = files.read(&identity).map_err(usage)?;
+    Ok(format!("{public}\n{}", shown.key()))
 }
 
 fn load(file: &Path) -> Result<Config, Failure> {

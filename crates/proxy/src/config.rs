@@ -3,7 +3,11 @@
 //! ```toml
 //! listen = "0.0.0.0:4433"                  # UDP, and TCP unless `fall_back` is "off"
 //! identity = "/etc/bentpipe/proxy.key"     # made by `bentpipe proxy keys`
-//! clients = ["ed25519:..."]                # whom it serves: their public keys
+//! clients = ["ed25519:..."]                # whom it serves: their public keys, `sha256:...` of those with a certificate
+//! certificate = "/etc/bentpipe/proxy.crt"  # PEM; for clients that know no raw public keys; default: none of these is served
+//! certificate_key = "/etc/bentpipe/tls.key" # of the certificate; default: `identity`
+//! client_authorities = "/etc/bentpipe/clients.crt" # who vouches for clients; default: nobody
+//! revoked = "/etc/bentpipe/clients.crl"    # clients for whom they vouch no more
 //! control = "/run/bentpipe/proxy.sock"     # default; "off": none
 //! metrics = "127.0.0.1:9464"               # where Prometheus asks; default: nowhere
 //! drain = "30s"                            # how long SIGTERM waits for flows to end
@@ -31,7 +35,7 @@ use bentpipe_config::{Document, Problems, Table, Value, Wrong};
 use bentpipe_gateway_config::QuicPath;
 use bentpipe_gateway_config::quic::{self, KeyFile};
 use bentpipe_quic::{Identity, PublicKey, UnusableControl};
-use bentpipe_tunnel_sockets::{ClientLimits, Link, Rule};
+use bentpipe_tunnel_sockets::{CertificateFiles, ClientLimits, Link, Rule};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
@@ -101,6 +105,8 @@ pub struct Config {
     pub identity: PathBuf,
     /// Whom it serves.
     pub clients: Vec<PublicKey>,
+    /// What is shown to clients that know no raw public keys, and who vouches for these; `None`: there are none.
+    pub certificates: Option<CertificateFiles>,
     /// Where it listens for its operator; `None`: nowhere.
     pub control: Option<PathBuf>,
     /// Where Prometheus finds it; `None`: nowhere.
@@ -164,7 +170,22 @@ impl Config {
 fn config(mut root: Table<'_, '_>) -> Option<Config> {
     let listen = root.required("listen", "\"0.0.0.0:4433\"");
     let identity = root.required("identity", "\"/etc/bentpipe/proxy.key\"");
-    let clients = root.required("clients", "[\"ed25519:...\"]");
+    let certificates = certificates(&mut root);
+    let vouched = { certificates.as_ref() }.is_some_and(|files| files.authorities.is_some());
+    let clients = if vouched {
+        root.optional("clients").or(Some(Many(Vec::new())))
+    } else {
+        root.required("clients", "[\"ed25519:...\"]")
+    };
+    let pinned = { clients.iter().flat_map(|Many(keys)| keys) }.any(|Key(key)| key.is_certified());
+    if pinned && certificates.is_none() {
+        let what = "`clients` has a key `sha256:...`, which stands in a certificate: such a client wants to see one too";
+        let wrong = Wrong::new(
+            what,
+            "`certificate = \"/etc/bentpipe/proxy.crt\"` beside it",
+        );
+        root.problem("clients", wrong);
+    }
     let control = match root.optional("control") {
         None => Some(PathBuf::from(Config::CONTROL)),
         Some(AbsolutePath(path)) => path,
@@ -180,12 +201,41 @@ fn config(mut root: Table<'_, '_>) -> Option<Config> {
         listen,
         identity,
         clients: clients.into_iter().map(|Key(key)| key).collect(),
+        certificates,
         control,
         metrics: metrics.and_then(|Metrics(address)| address),
         drain,
         link,
         limits,
         rules,
+    })
+}
+
+/// The files of certificates; `None` where there are none, or a mistake is recorded.
+fn certificates(root: &mut Table<'_, '_>) -> Option<CertificateFiles> {
+    const REST: [&str; 3] = ["certificate_key", "client_authorities", "revoked"];
+    let chain = root.optional("certificate");
+    let rest = REST.map(|key| root.optional(key).map(|CertificateFile(path)| path));
+    for (key, beside) in [
+        (REST[0], "certificate"),
+        (REST[1], "certificate"),
+        (REST[2], REST[1]),
+    ] {
+        if root.has(key) && !root.has(beside) {
+            let what = format!("`{key}` goes with `{beside}`");
+            root.problem(
+                key,
+                Wrong::new(what, format!("`{beside} = \"...\"` beside it")),
+            );
+        }
+    }
+    let CertificateFile(chain) = chain?;
+    let [key, authorities, revoked] = rest;
+    Some(CertificateFiles {
+        chain,
+        key,
+        authorities,
+        revoked,
     })
 }
 
@@ -288,6 +338,21 @@ impl Value for Listen {
     }
 }
 
+/// A file of certificates or of their key.
+struct CertificateFile(PathBuf);
+
+impl Value for CertificateFile {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        match AbsolutePath::read(value, source) {
+            Ok(AbsolutePath(Some(path))) => Ok(Self(path)),
+            _ => Err(Wrong::new(
+                "this is no path from the root",
+                "a file in PEM, such as \"/etc/bentpipe/proxy.crt\"",
+            )),
+        }
+    }
+}
+
 /// A public key.
 struct Key(PublicKey);
 
@@ -297,7 +362,7 @@ impl Value for Key {
         text.parse().map(Self).map_err(|_| {
             Wrong::new(
                 format!("`{}` is no public key", bentpipe_config::brief(&text)),
-                "`ed25519:` and 44 characters, as `bentpipe proxy keys` prints it",
+                "`ed25519:` or, of a certificate, `sha256:`, and 44 characters, as `bentpipe proxy keys` prints it",
             )
         })
     }
@@ -394,6 +459,18 @@ mod tests {
         assert!(config.rules.iter().all(|rule| rule.allow));
     }
 
+    /// Who is vouched for needs no key in the list.
+    #[test]
+    fn clients_may_be_left_to_authorities() {
+        let text = "listen = \"[::]:4433\"\nidentity = \"/k\"\ncertificate = \"/c\"\nclient_authorities = \"/a\"\n";
+        let config = Config::parse("proxy.toml", text).unwrap();
+        assert_eq!(config.clients, []);
+        let files = config.certificates.unwrap();
+        assert_eq!(files.authorities, Some(PathBuf::from("/a")));
+        assert_eq!((files.key, files.revoked), (None, None));
+        assert_eq!(read("").unwrap().certificates, None);
+    }
+
     #[test]
     fn mistakes_are_told_with_their_place_and_a_way_out() {
         for (text, said) in [
@@ -409,6 +486,12 @@ mod tests {
             ),
             ("[link]\nloss = \"50%\"", "from 0% to 30%"),
             ("[limits]\ndials = 0", "from 1 to 65536"),
+            ("certificate = \"proxy.crt\"", "a file in PEM"),
+            ("client_authorities = \"/a\"", "goes with `certificate`"),
+            (
+                "certificate = \"/c\"\nrevoked = \"/r\"",
+                "goes with `client_authorities`",
+            ),
             ("[limits]\nudp_idle = \"1s\"", "from 5s to 1h"),
             ("[[policy]]\naction = \"allow\"", "`to`"),
             (
@@ -426,6 +509,10 @@ mod tests {
                 "{text}: {error}"
             );
         }
+        let pinned = KEY.replace("ed25519", "sha256");
+        let text = format!("listen = \"[::]:4433\"\nidentity = \"/k\"\nclients = \"{pinned}\"\n");
+        let error = Config::parse("proxy.toml", &text).unwrap_err().to_string();
+        assert!(error.contains("`certificate = "), "{error}");
         let error = Config::parse("proxy.toml", "clients = [\"ed25519:x\"]").unwrap_err();
         let error = error.to_string();
         for said in ["`listen`", "`identity`", "no public key"] {

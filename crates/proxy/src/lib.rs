@@ -7,6 +7,7 @@
 //! Begin with [`run`].
 #![forbid(unsafe_code)]
 
+mod certificate;
 mod command;
 mod config;
 mod metrics;

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::server::policy;
+use bentpipe_quic::Identity;
 use bentpipe_tunnel_sockets::{Far, Handle};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub(crate) struct Reloader {
     file: PathBuf,
     handle: Handle,
+    identity: Identity,
     current: Arc<Mutex<(Config, Far)>>,
 }
 
@@ -36,10 +38,17 @@ fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
 }
 
 impl Reloader {
-    pub(crate) fn new(file: PathBuf, handle: Handle, config: Config, far: Far) -> Self {
+    pub(crate) fn new(
+        file: PathBuf,
+        handle: Handle,
+        identity: Identity,
+        config: Config,
+        far: Far,
+    ) -> Self {
         Self {
             file,
             handle,
+            identity,
             current: Arc::new(Mutex::new((config, far))),
         }
     }
@@ -50,7 +59,7 @@ impl Reloader {
         current.0.drain
     }
 
-    /// Reads it again. Policies, clients and limits of a client change for new tunnels; clients who are not among them any more are
+    /// Reads it again. Policies, clients, certificates and limits of a client change for new tunnels; clients who are not among them any more are
     /// cut off.
     ///
     /// # Errors
@@ -82,8 +91,13 @@ impl Reloader {
             udp_idle: new.limits.udp_idle,
             templates: current.1.templates.clone(),
         };
+        // They are read again even where their names are the old ones: certificates are renewed.
+        let certificates = { new.certificates.as_ref() }
+            .map(|files| files.read(&self.identity))
+            .transpose()
+            .map_err(|error| error.to_string())?;
         self.handle.serve(far.clone());
-        self.handle.trust(new.clients.clone());
+        self.handle.trust(new.clients.clone(), certificates);
         *current = (new, far);
         Ok(())
     }

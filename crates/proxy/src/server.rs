@@ -15,7 +15,8 @@ use bentpipe_process::sched;
 use bentpipe_quic::UnusableControl;
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
 use bentpipe_tunnel_sockets::{
-    Driver, DriverError, Far, Handle, IdentityFileError, Policy, read_identity,
+    CertificateFileError, CertificateFiles, Driver, DriverError, Far, Handle, IdentityFileError,
+    Policy, read_identity,
 };
 use std::fmt;
 use std::io;
@@ -41,6 +42,9 @@ pub enum StartError {
     /// Its secret key cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityFileError),
+    /// Its certificates cannot.
+    #[error(transparent)]
+    Certificates(#[from] CertificateFileError),
     /// Its congestion control cannot.
     #[error(transparent)]
     Control(#[from] UnusableControl),
@@ -188,7 +192,10 @@ impl Proxy {
     pub fn start(config: &Config, file: &Path) -> Result<Self, StartError> {
         let identity = read_identity(&config.identity)?;
         let key = identity.public().to_string();
-        let quic = config.quic(identity)?;
+        let read = |files: &CertificateFiles| files.read(&identity);
+        let certificates = config.certificates.as_ref().map(read).transpose()?;
+        let mut quic = config.quic(identity.clone())?;
+        quic.certificates = certificates;
         let far = Far {
             policy: policy(config)?,
             // The path alone is looked at: whoever knows the key may call the proxy as he likes.
@@ -211,7 +218,13 @@ impl Proxy {
             .address()
             .map_err(system("ask for the UDP address"))?;
         let handle = driver.handle();
-        let reloader = Reloader::new(file.to_owned(), handle.clone(), config.clone(), far);
+        let reloader = Reloader::new(
+            file.to_owned(),
+            handle.clone(),
+            identity,
+            config.clone(),
+            far,
+        );
         let desk = Desk {
             handle,
             reloader,

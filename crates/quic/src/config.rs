@@ -1,15 +1,16 @@
 //! How an endpoint is set up, and what the stack is told of it.
 
 use crate::address_validation_tokens::UsedTokens;
+use crate::certificates::{Certificates, QuicTls};
 use crate::clock::{Base, Calendar};
 use crate::congestion::{CongestionControl, Maker};
 use crate::keys::{self, Identity, PublicKey, TrustedKeys};
 use crate::network_path::{LEAST_PAYLOAD, Path, TooManyGaps};
-use crate::session_tickets::{HeldTickets, IssuedTickets, TICKETS};
+use crate::session_tickets::{HeldTickets, IssuedTickets};
 use bentpipe_base::{Bytes, Stream};
 use bentpipe_fec::Overhead;
 use core::time::Duration;
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, ConnectionId, ConnectionIdGenerator, EndpointConfig, IdleTimeout,
     MtuDiscoveryConfig, RandomConnectionIdGenerator, ServerConfig, TransportConfig,
@@ -52,6 +53,8 @@ pub struct Config {
     pub identity: Identity,
     /// Whom it trusts.
     pub peers: Vec<PublicKey>,
+    /// What it shows to peers that know no raw public keys, and whom else it trusts of these; `None`: there are none.
+    pub certificates: Option<Certificates>,
     /// What it admits.
     pub limits: Limits,
     /// A connection of which nothing is heard for so long is lost.
@@ -151,6 +154,7 @@ impl Config {
             control,
             identity,
             peers,
+            certificates: None,
             limits: Limits::default(),
             idle_timeout: Duration::from_secs(30),
             keep_alive: Some(Duration::from_secs(10)),
@@ -164,7 +168,9 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        if self.peers.is_empty() {
+        let authorities =
+            { self.certificates.as_ref() }.is_some_and(Certificates::have_authorities);
+        if self.peers.is_empty() && !authorities {
             return Err(ConfigError::NoPeers);
         }
         self.path.check()?;
@@ -184,19 +190,16 @@ impl Config {
         let suite = |reason: quinn_proto::crypto::rustls::NoInitialCipherSuite| {
             ConfigError::Tls(reason.to_string())
         };
-        let trusted = TrustedKeys::new(self.peers.clone());
+        let trusted = TrustedKeys::new(self.peers.clone(), self.certificates.clone());
         let fec = self.fec.is_some();
         let known = || keys::protocols(fec);
-        let mut server = keys::server(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
-        let mut client = keys::client(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
         let (issued, held) = <(Arc<IssuedTickets>, Arc<HeldTickets>)>::default();
-        server.session_storage = Arc::<IssuedTickets>::clone(&issued);
-        server.send_tls13_tickets = TICKETS;
-        // QUIC bounds what comes early by its windows, and allows no other value (RFC 9001, section 4.6.1).
-        server.max_early_data_size = u32::MAX;
+        let server = keys::server(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
+        let server = server.with_tickets(&issued);
+        let mut client = keys::client(&self.identity, &trusted, &calendar, known()).map_err(tls)?;
         client.resumption = Resumption::store(Arc::<HeldTickets>::clone(&held));
         client.enable_early_data = true;
-        let server = QuicServerConfig::try_from(server).map_err(suite)?;
+        let server = QuicTls::new(server).map_err(suite)?;
         let client = QuicClientConfig::try_from(client).map_err(suite)?;
         let maker = Arc::new(Maker {
             control: self.control.clone(),
@@ -302,7 +305,7 @@ impl Config {
 
     fn server(
         &self,
-        crypto: QuicServerConfig,
+        crypto: QuicTls,
         transport: Arc<TransportConfig>,
         calendar: &Calendar,
     ) -> ServerConfig {

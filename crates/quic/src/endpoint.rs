@@ -70,8 +70,8 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     pub(crate) trusted: TrustedKeys,
     pub(crate) identity: Identity,
-    issued: Arc<IssuedTickets>,
-    held: Arc<HeldTickets>,
+    pub(crate) issued: Arc<IssuedTickets>,
+    pub(crate) held: Arc<HeldTickets>,
     maker: Arc<Maker>,
     fec: Option<bentpipe_fec::Config>,
     /// The newest connection of each peer's address that has forward error correction.
@@ -144,14 +144,6 @@ impl Endpoint {
             });
         }
         Ok(id)
-    }
-
-    /// Trusts `peers` from the next handshake on, and nobody else; what was agreed on with peers before is resumed no more. Connections
-    /// that stand stay.
-    pub fn trust(&self, peers: Vec<PublicKey>) {
-        self.trusted.set(peers);
-        self.issued.forget();
-        self.held.forget();
     }
 
     /// Accepts no more connections; those that stand go on.

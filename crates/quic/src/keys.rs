@@ -1,6 +1,9 @@
-//! Who an endpoint is and whom it trusts: Ed25519 keys, shown to the peer as raw public keys (RFC 7250) and pinned there.
+//! Who an endpoint is and whom it trusts: Ed25519 keys, shown to the peer as raw public keys (RFC 7250) and pinned there, and
+//! [certificates](Certificates) beside them for peers that know no such keys.
 
+use crate::certificates::{Certificates, TlsServer};
 use crate::clock::Calendar;
+use crate::peer_verifier::{Pins, Shown};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use core::fmt;
@@ -8,18 +11,11 @@ use core::str::FromStr;
 use ring::rand::SystemRandom;
 use ring::signature::Ed25519KeyPair;
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{
-    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
-};
-use rustls::server::AlwaysResolvesServerRawPublicKeys;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, ParsedCertificate};
 use rustls::sign::CertifiedKey;
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
-    version,
-};
+use rustls::{CertificateError, Error, OtherError, version};
 use std::sync::{Arc, PoisonError, RwLock};
 use thiserror::Error as ThisError;
 
@@ -29,20 +25,26 @@ const SPKI_PREFIX: [u8; 12] = [
 ];
 /// As texts begin.
 const TEXT_PREFIX: &str = "ed25519:";
+const SPKI_TEXT_PREFIX: &str = "sha256:";
 const SECRET_PREFIX: &str = "ed25519-secret:";
 /// The protocol that TLS agrees on: HTTP/3.
 pub(crate) const ALPN: &[u8] = b"h3";
 /// The same with forward error correction below it (docs/fec.md). Nobody but bentpipe knows of it, and chooses it.
 pub(crate) const FEC_ALPN: &[u8] = b"h3-bentpipe-fec-1";
 
-/// The public key of a peer. As text: `ed25519:` and its 32 bytes in base64.
+/// The public key of a peer, by the way in which it is shown. As text: `ed25519:` and the 32 bytes of a raw public key in base64, or
+/// `sha256:` and the SHA-256 of the SubjectPublicKeyInfo in a certificate, whatever kind of key that is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PublicKey([u8; 32]);
+pub struct PublicKey {
+    /// It stands in a certificate.
+    certified: bool,
+    bytes: [u8; 32],
+}
 
 /// A text that is no public key.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 #[error(
-    "`{0}` is not a public key: expected `{TEXT_PREFIX}` and 44 characters of base64, as `bentpipe proxy keys` prints it"
+    "`{0}` is not a public key: expected `{TEXT_PREFIX}` or, of a certificate, `{SPKI_TEXT_PREFIX}`, and 44 characters of base64, as `bentpipe proxy keys` prints it"
 )]
 pub struct ParseKeyError(String);
 
@@ -51,15 +53,25 @@ impl FromStr for PublicKey {
 
     fn from_str(text: &str) -> Result<Self, ParseKeyError> {
         let refused = || ParseKeyError(text.to_owned());
-        let base64 = text.trim().strip_prefix(TEXT_PREFIX).ok_or_else(refused)?;
-        let bytes = STANDARD.decode(base64).map_err(|_| refused())?;
-        Ok(Self(bytes.try_into().map_err(|_| refused())?))
+        let trimmed = text.trim();
+        let raw = trimmed.strip_prefix(TEXT_PREFIX);
+        let base64 = raw.or_else(|| trimmed.strip_prefix(SPKI_TEXT_PREFIX));
+        let bytes = base64.and_then(|base64| STANDARD.decode(base64).ok());
+        Ok(Self {
+            certified: raw.is_none(),
+            bytes: { bytes.ok_or_else(refused)?.try_into() }.map_err(|_| refused())?,
+        })
     }
 }
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{TEXT_PREFIX}{}", STANDARD.encode(self.0))
+        let prefix = if self.certified {
+            SPKI_TEXT_PREFIX
+        } else {
+            TEXT_PREFIX
+        };
+        write!(f, "{prefix}{}", STANDARD.encode(self.bytes))
     }
 }
 
@@ -70,10 +82,36 @@ impl fmt::Debug for PublicKey {
 }
 
 impl PublicKey {
-    /// The key in what a peer shows in its handshake.
-    fn shown(spki: &[u8]) -> Option<Self> {
-        let key = spki.strip_prefix(&SPKI_PREFIX)?;
-        Some(Self(key.try_into().ok()?))
+    const fn raw(bytes: [u8; 32]) -> Self {
+        Self {
+            certified: false,
+            bytes,
+        }
+    }
+
+    /// Whether it stands in a certificate.
+    pub const fn is_certified(&self) -> bool {
+        self.certified
+    }
+
+    /// The key in what a peer shows in its handshake: a raw public key or a certificate.
+    fn shown(shown: &CertificateDer<'_>) -> Option<Self> {
+        match shown.strip_prefix(&SPKI_PREFIX) {
+            Some(key) => Some(Self::raw(key.try_into().ok()?)),
+            None => Self::of_certificate(shown),
+        }
+    }
+
+    /// The key of a certificate; `None`: it is none that TLS understands.
+    pub(crate) fn of_certificate(shown: &CertificateDer<'_>) -> Option<Self> {
+        let spki = ParsedCertificate::try_from(shown)
+            .ok()?
+            .subject_public_key_info();
+        let digest = ring::digest::digest(&ring::digest::SHA256, &spki);
+        Some(Self {
+            certified: true,
+            bytes: digest.as_ref().try_into().ok()?,
+        })
     }
 
     /// The key of a peer, in what it showed in a handshake.
@@ -81,18 +119,19 @@ impl PublicKey {
         Self::shown(shown?.first()?)
     }
 
-    /// The key that [`Untrusted`] is about, in the words that TLS has for an error with it.
-    pub(crate) fn untrusted(words: &str) -> Option<Self> {
-        let from = &words[words.find(TEXT_PREFIX)?..];
-        let end = from.find(')').unwrap_or(from.len());
-        from[..end].parse().ok()
+    /// What [`Untrusted`] says, in the words that TLS has for an error with it.
+    pub(crate) fn untrusted(words: &str) -> Option<&str> {
+        let (_, from) = words.split_once(UNTRUSTED)?;
+        Some(from.rsplit_once(UNTRUSTED_END)?.0)
     }
+}
 
-    /// [`Self::shown`], of what the stack knows of a peer.
-    pub(crate) fn of_peer(identity: Option<Box<dyn std::any::Any>>) -> Option<Self> {
-        let chain = identity?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
-        Self::shown(chain.first()?)
-    }
+/// What a peer has shown in the handshake, as the stack has it.
+pub(crate) fn shown_by(
+    identity: Option<Box<dyn std::any::Any>>,
+) -> Option<Vec<CertificateDer<'static>>> {
+    let chain = identity?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    Some(*chain)
 }
 
 /// An own key pair.
@@ -144,7 +183,7 @@ impl Identity {
         let public = <[u8; 32]>::try_from(public).map_err(|_| IdentityError::Form)?;
         Ok(Self {
             secret: Arc::new(pkcs8),
-            public: PublicKey(public),
+            public: PublicKey::raw(public),
         })
     }
 
@@ -181,10 +220,14 @@ impl Identity {
         out
     }
 
+    /// The secret in the form that libraries of TLS read.
+    pub fn pkcs8(&self) -> PrivatePkcs8KeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.secret.to_vec())
+    }
+
     fn certified(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, Error> {
-        let pkcs8 = PrivatePkcs8KeyDer::from(self.secret.to_vec());
-        let key = { provider.key_provider }.load_private_key(pkcs8.into())?;
-        let spki = [&SPKI_PREFIX[..], &self.public.0].concat();
+        let key = { provider.key_provider }.load_private_key(self.pkcs8().into())?;
+        let spki = [&SPKI_PREFIX[..], &self.public.bytes].concat();
         Ok(Arc::new(CertifiedKey::new(
             vec![CertificateDer::from(spki)],
             key,
@@ -192,153 +235,92 @@ impl Identity {
     }
 }
 
-/// Whose keys are trusted, from the next handshake on.
+/// Who is trusted, from the next handshake on.
+#[derive(Debug)]
+struct Trusted {
+    keys: Vec<PublicKey>,
+    certificates: Option<Certificates>,
+}
+
+/// Who is trusted, and by which certificate this side is known to who knows no raw public keys.
 #[derive(Clone, Debug)]
-pub(crate) struct TrustedKeys(Arc<RwLock<Vec<PublicKey>>>);
+pub(crate) struct TrustedKeys(Arc<RwLock<Trusted>>);
 
 impl TrustedKeys {
-    pub(crate) fn new(keys: Vec<PublicKey>) -> Self {
-        Self(Arc::new(RwLock::new(keys)))
+    pub(crate) fn new(keys: Vec<PublicKey>, certificates: Option<Certificates>) -> Self {
+        Self(Arc::new(RwLock::new(Trusted { keys, certificates })))
     }
 
-    pub(crate) fn set(&self, keys: Vec<PublicKey>) {
+    pub(crate) fn set(&self, keys: Vec<PublicKey>, certificates: Option<Certificates>) {
         // Nothing panics midway, so what is poisoned is as good as any.
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Trusted { keys, certificates };
     }
 
-    pub(crate) fn hold(&self, key: PublicKey) -> bool {
-        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        keys.contains(&key)
+    /// Whether servers are known by certificates: a client wants either that or raw public keys.
+    fn are_certified(&self) -> bool {
+        let trusted = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        trusted.keys.iter().any(|key| key.certified)
     }
-}
 
-/// A peer has shown a key that is not trusted.
-#[derive(Debug, ThisError)]
-#[error("{0} is not trusted")]
-struct Untrusted(PublicKey);
+    pub(crate) fn certificates(&self) -> Option<Certificates> {
+        let trusted = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        trusted.certificates.clone()
+    }
 
-/// Only peers whose keys are pinned.
-#[derive(Debug)]
-struct Pins {
-    keys: TrustedKeys,
-    provider: Arc<CryptoProvider>,
-}
+    /// Whether a peer is trusted that shows this at `now`, of the time of day.
+    pub(crate) fn admits(&self, shown: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        { shown.split_first() }.is_some_and(|(first, rest)| self.find(first, rest, now).is_ok())
+    }
 
-impl Pins {
-    fn find(&self, shown: &CertificateDer<'_>) -> Result<(), Error> {
+    /// The key of a peer that is trusted.
+    pub(crate) fn find(
+        &self,
+        shown: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<PublicKey, Error> {
         let Some(key) = PublicKey::shown(shown) else {
             return Err(CertificateError::BadEncoding.into());
         };
-        if self.keys.hold(key) {
-            return Ok(());
+        let trusted = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if trusted.keys.contains(&key) {
+            return Ok(key);
         }
-        Err(CertificateError::Other(OtherError(Arc::new(Untrusted(key)))).into())
-    }
-
-    fn check(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature_with_raw_key(
-            message,
-            &SubjectPublicKeyInfoDer::from(shown.as_ref()),
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn refuse_old() -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::PeerIncompatible(
-            rustls::PeerIncompatible::Tls12NotOffered,
-        ))
+        let certificates = trusted.certificates.as_ref().filter(|_| key.certified);
+        let why = match certificates.and_then(|it| it.verify(shown, intermediates, now)) {
+            Some(Ok(())) => return Ok(key),
+            Some(Err(why)) => Some(why),
+            None => None,
+        };
+        Err(CertificateError::Other(OtherError(Arc::new(Untrusted { key, why }))).into())
     }
 }
 
-impl ServerCertVerifier for Pins {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.find(end_entity)?;
-        Ok(ServerCertVerified::assertion())
-    }
+/// What stands before and after the words of [`Untrusted`] in those of TLS.
+const UNTRUSTED: &str = "untrusted<";
+const UNTRUSTED_END: &str = ">";
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Self::refuse_old()
-    }
+/// A peer has shown a key that is not trusted.
+#[derive(ThisError)]
+#[error("{key} is not trusted")]
+struct Untrusted {
+    key: PublicKey,
+    /// What speaks against its certificate.
+    why: Option<Error>,
+}
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
+impl fmt::Debug for Untrusted {
+    /// This is what the words of TLS have of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{UNTRUSTED}{}", self.key)?;
+        if let Some(why) = &self.why {
+            write!(f, " ({why})")?;
+        }
+        f.write_str(UNTRUSTED_END)
     }
 }
 
-impl ClientCertVerifier for Pins {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        self.find(end_entity)?;
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Self::refuse_old()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -348,22 +330,22 @@ pub(crate) fn server(
     peers: &TrustedKeys,
     calendar: &Calendar,
     protocols: Vec<Vec<u8>>,
-) -> Result<rustls::ServerConfig, Error> {
+) -> Result<TlsServer, Error> {
     let provider = provider();
     let own = identity.certified(&provider)?;
-    let pins = Arc::new(Pins {
-        keys: peers.clone(),
-        provider: Arc::clone(&provider),
-    });
+    let pins = Pins::new(peers.clone(), Arc::clone(&provider), Shown::RawKey);
+    let pins = Arc::new(pins);
     let builder = rustls::ServerConfig::builder_with_details(provider, Arc::new(calendar.clone()));
     let mut config = builder
         .with_protocol_versions(&[&version::TLS13])?
         .with_client_cert_verifier(pins)
-        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(
+            Arc::clone(&own),
+        )));
     config.alpn_protocols = protocols;
     // Nothing is resumed, and so nothing replayed, but where an endpoint says otherwise.
     config.send_tls13_tickets = 0;
-    Ok(config)
+    Ok(TlsServer::new(config, own, peers.clone(), calendar.clone()))
 }
 
 /// The protocols over QUIC that a side knows, the dearest first.
@@ -380,17 +362,25 @@ pub(crate) fn client(
     protocols: Vec<Vec<u8>>,
 ) -> Result<rustls::ClientConfig, Error> {
     let provider = provider();
+    let certified = peers.are_certified();
+    let shown = if certified {
+        Shown::Certificate
+    } else {
+        Shown::RawKey
+    };
+    let pins = Pins::new(peers.clone(), Arc::clone(&provider), shown);
     let own = identity.certified(&provider)?;
-    let pins = Arc::new(Pins {
-        keys: peers.clone(),
-        provider: Arc::clone(&provider),
-    });
     let builder = rustls::ClientConfig::builder_with_details(provider, Arc::new(calendar.clone()));
-    let mut config = builder
+    let builder = builder
         .with_protocol_versions(&[&version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(pins)
-        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own)));
+        .with_custom_certificate_verifier(Arc::new(pins));
+    let mut config = if certified {
+        // It shows its certificate to a server that asks for one.
+        builder.with_client_cert_resolver(Arc::new(peers.clone()))
+    } else {
+        builder.with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own)))
+    };
     config.alpn_protocols = protocols;
     config.resumption = rustls::client::Resumption::disabled();
     config.enable_sni = false;

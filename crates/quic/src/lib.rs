@@ -9,7 +9,8 @@
 //! - **congestion control** is one of [`bentpipe_cc`], as on the TCP legs: the share of the link's known rate, Hybla, CUBIC.
 //! - **windows of flow control** follow from the link: data is read in order, so that one more product of rate and delay waits for
 //!   each repetition that a packet may need ([`Path::stream_window`]). That of the connection is a bound of memory.
-//! - **trust** is a list of public keys on either side ([`Identity`], [`PublicKey`]): no names, no authorities, no expiry.
+//! - **trust** is a list of public keys on either side ([`Identity`], [`PublicKey`]): no names, no authorities, no expiry; beside it
+//!   [`Certificates`] for others' clients, by key or by authorities.
 //!
 //! - **the first flight** of a connection that is made again carries data, which is acted on once however often it is sent
 //!   ([`Event::Early`]).
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod address_validation_tokens;
+mod certificates;
 mod clock;
 mod config;
 mod congestion;
@@ -33,13 +35,15 @@ mod early_data;
 mod endpoint;
 mod keys;
 mod network_path;
+mod peer_verifier;
 mod protection;
 mod session_tickets;
 mod stack_interface;
-mod tls_over_tcp;
 mod token_bucket;
+mod trust;
 
 pub use bentpipe_fec::{Overhead, Strength};
+pub use certificates::{Certificates, TlsServer, UnusableCertificate};
 pub use config::{Config, ConfigError, Limits};
 pub use congestion::{CongestionControl, UnusableControl};
 pub use connection::ConnectionStats;

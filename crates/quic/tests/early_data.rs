@@ -291,7 +291,7 @@ fn a_key_that_is_taken_back_is_not_got_round_by_a_ticket() {
     let configs = configured(9);
     let mut pair = acquainted(0.0, &configs, 9);
     let stranger = Identity::generate().unwrap().public();
-    pair.far.trust(vec![stranger]);
+    pair.far.trust(vec![stranger], None);
     pair.connect();
     pair.ask(HUNDRED_KILOBYTES);
     let later = pair.now + Duration::from_secs(20);
@@ -302,14 +302,14 @@ fn a_key_that_is_taken_back_is_not_got_round_by_a_ticket() {
     assert!(reason.contains("this side's key"), "{reason}");
     // Nor on the other side.
     let mut pair = acquainted(0.0, &configs, 9);
-    pair.near.trust(vec![stranger]);
+    pair.near.trust(vec![stranger], None);
     let connection = pair.connect();
     let later = pair.now + Duration::from_secs(20);
     pair.run_until(later, |_| false);
     assert!(!is_early(&pair, connection));
     assert_eq!(connected(&pair, "near"), []);
     // And who is trusted again shakes hands in full.
-    pair.near.trust(configs[0].peers.clone());
+    pair.near.trust(configs[0].peers.clone(), None);
     let connection = pair.connect();
     let began = pair.now;
     pair.run_until(began + Duration::from_secs(5), |pair| {
@@ -326,7 +326,7 @@ fn a_key_that_is_taken_back_during_the_handshake_is_refused() {
     let mut pair = Pair::new(&geo(10, 0.0), &configs, 10);
     pair.connect();
     pair.run_until(support::at(700), |_| false);
-    pair.far.trust(vec![Identity::generate().unwrap().public()]);
+    pair.far.trust(vec![Identity::generate().unwrap().public()], None);
     pair.run_until(support::at(20_000), |_| false);
     assert_eq!(connected(&pair, "far"), []);
     assert!(lost(&pair, "near").is_some(), "{:?}", pair.told);

@@ -5,10 +5,16 @@ mod support;
 
 use bentpipe_base::{Bytes, Instant, Machine, Output, Rate, Stream};
 use bentpipe_quic::{
-    Closed, Code, Config, ConfigError, CongestionControl, Datagram, Direction, End, Endpoint,
-    Event, Identity, Limits, Quic, StreamId, StreamRef, UnusableControl,
+    Certificates, Closed, Code, Config, ConfigError, CongestionControl, Datagram, Direction, End,
+    Endpoint, Event, Identity, Limits, Quic, StreamId, StreamRef, UnusableCertificate,
+    UnusableControl,
 };
 use bytes::{Bytes as Chunk, BytesMut};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
+    SerialNumber, date_time_ymd,
+};
 use std::time::Duration;
 use support::{FAR, NEAR, Pair, at, configs, geo};
 
@@ -322,4 +328,228 @@ fn streams_beyond_the_limit_wait() {
         opened += 1;
     }
     assert_eq!(opened, 100);
+}
+
+/// 2026, when certificates of these tests are good.
+const TODAY: Duration = Duration::from_secs(1_790_000_000);
+
+/// A certificate and its key, as PEM.
+struct Made {
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Made {
+    fn pem(&self) -> [String; 2] {
+        [self.certificate.pem(), self.key.serialize_pem()]
+    }
+
+    fn shown(&self) -> Certificates {
+        let [certificate, key] = self.pem();
+        Certificates::new(certificate.as_bytes(), key.as_bytes()).unwrap()
+    }
+}
+
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
+/// One that signs itself, of an algorithm that is not ours.
+fn self_signed() -> Made {
+    let key = KeyPair::generate().unwrap();
+    let certificate = params("other.example").self_signed(&key).unwrap();
+    Made { certificate, key }
+}
+
+/// An authority of clients.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    fn signs(&self, change: impl FnOnce(&mut CertificateParams)) -> Made {
+        let mut params = params("client.example");
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        Made { certificate, key }
+    }
+
+    /// A list of what it has revoked.
+    fn revokes(&self, serial: &SerialNumber) -> String {
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2027, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![RevokedCertParams {
+                serial_number: serial.clone(),
+                revocation_time: date_time_ymd(2026, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.0).unwrap().pem().unwrap()
+    }
+}
+
+/// Both sides' configurations where the far side shows a certificate, and the near one `client`, if any, and trusts that.
+fn certified(client: Option<&Made>) -> [Config; 2] {
+    let mut configs = configs(&geo(10, 0.0), "rate", 1);
+    let server = self_signed().shown();
+    configs[0].peers = vec![server.key()];
+    configs[0].certificates = client.map(Made::shown);
+    configs[1].certificates = Some(server);
+    configs[1].time_of_day = TODAY;
+    configs
+}
+
+/// Whether the near side gets in, and if not, what the far side says of that.
+fn admission(configs: &[Config; 2]) -> Result<Pair, String> {
+    let mut pair = Pair::new(&geo(10, 0.0), configs, 1);
+    pair.connect();
+    pair.run_until(at(5000), |pair| connected(pair, "far"));
+    if connected(&pair, "far") {
+        return Ok(pair);
+    }
+    Err(lost(&pair, "far").unwrap_or_default())
+}
+
+#[test]
+fn who_knows_no_raw_keys_is_known_by_the_key_of_its_certificate() {
+    let client = self_signed();
+    let mut configs = certified(Some(&client));
+    let refused = admission(&configs).err().unwrap();
+    let key = client.shown().key();
+    assert!(
+        refused.contains(&format!("{key} is not trusted here")),
+        "{refused}"
+    );
+    configs[1].peers = vec![key];
+    let mut pair = admission(&configs).unwrap();
+    assert!(pair.told.iter().any(|(told, event)| *told == "far"
+        && matches!(event, Event::Connected { key: known, .. } if *known == key)));
+    pair.fetch(10_000);
+    // And taken out again.
+    let connection = pair.told.iter().find_map(|(told, event)| match event {
+        Event::Connected { connection, .. } if *told == "far" => Some(*connection),
+        _ => None,
+    });
+    assert!(pair.far.is_trusted(connection.unwrap()));
+    pair.far.trust(Vec::new(), configs[1].certificates.clone());
+    assert!(!pair.far.is_trusted(connection.unwrap()));
+    // Who has none gets nowhere.
+    configs[0].certificates = None;
+    let none = admission(&configs).err().unwrap();
+    assert!(
+        none.contains("no certificates") || none.contains("NoCertificates"),
+        "{none}"
+    );
+}
+
+/// The far side shows a certificate too, and bentpipe's own near ends go on by raw keys.
+#[test]
+fn raw_keys_are_served_beside_certificates() {
+    let path = geo(10, 0.0);
+    let mut configs = configs(&path, "rate", 1);
+    configs[1].certificates = Some(self_signed().shown());
+    let mut pair = admission(&configs).unwrap();
+    pair.fetch(10_000);
+    configs[1].peers = vec![Identity::generate().unwrap().public()];
+    let refused = admission(&configs).err().unwrap();
+    assert!(refused.contains("ed25519:"), "{refused}");
+    // Where the far side shows none, who knows no raw keys is not served.
+    let mut without = certified(Some(&self_signed()));
+    without[1].certificates = None;
+    assert!(admission(&without).is_err());
+}
+
+#[test]
+fn what_is_no_certificate_is_refused_with_what_was_expected() {
+    let [certificate, _] = self_signed().pem();
+    let [_, key] = self_signed().pem();
+    let error = Certificates::new(certificate.as_bytes(), key.as_bytes()).unwrap_err();
+    assert_eq!(error, UnusableCertificate::AnotherKey);
+    for (certificate, key, said) in [
+        ("", key.as_str(), "no certificate"),
+        ("nonsense", &key, "no certificate"),
+        (&certificate, "", "secret key"),
+        (&certificate, &certificate, "secret key"),
+        (
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            &key,
+            "X.509",
+        ),
+    ] {
+        let error = Certificates::new(certificate.as_bytes(), key.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn authorities_vouch_for_clients_until_they_revoke_them() {
+    let authority = Authority::new();
+    let root = authority.0.pem();
+    let trusting = |configs: &mut [Config; 2], revoked: Option<&str>| {
+        let own = configs[1].certificates.take().unwrap();
+        let own = own.with_authorities(root.as_bytes(), revoked.map(str::as_bytes));
+        configs[1].certificates = Some(own.unwrap());
+        configs[1].peers = Vec::new();
+    };
+    let good = authority.signs(|_| {});
+    let late = authority.signs(|params| params.not_after = date_time_ymd(2025, 1, 1));
+    let server = authority.signs(|params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    let strange = Authority::new().signs(|_| {});
+    for (client, said) in [
+        (&good, None),
+        (&late, Some("expired")),
+        (&server, Some("client authentication")),
+        // Another of the same name.
+        (&strange, Some("BadSignature")),
+    ] {
+        let mut configs = certified(Some(client));
+        trusting(&mut configs, None);
+        match (admission(&configs), said) {
+            (Ok(_), None) => {}
+            (Err(words), Some(said)) => {
+                assert!(
+                    words.contains(said) && words.contains("is not trusted"),
+                    "{words}"
+                );
+            }
+            (other, said) => panic!("{said:?}: {:?}", other.err()),
+        }
+    }
+    let serial = SerialNumber::from(7);
+    let number = serial.clone();
+    let revoked = authority.signs(move |params| params.serial_number = Some(number));
+    let list = authority.revokes(&serial);
+    for (client, is_in) in [(&good, true), (&revoked, false)] {
+        let mut configs = certified(Some(client));
+        trusting(&mut configs, Some(&list));
+        assert_eq!(admission(&configs).is_ok(), is_in);
+    }
+    // One that stands is seen again.
+    let mut configs = certified(Some(&revoked));
+    trusting(&mut configs, None);
+    let pair = admission(&configs).unwrap();
+    let connection = pair.told.iter().find_map(|(told, event)| match event {
+        Event::Connected { connection, .. } if *told == "far" => Some(*connection),
+        _ => None,
+    });
+    assert!(pair.far.is_trusted(connection.unwrap()));
+    trusting(&mut configs, Some(&list));
+    pair.far.trust(Vec::new(), configs[1].certificates.clone());
+    assert!(!pair.far.is_trusted(connection.unwrap()));
 }

@@ -34,6 +34,15 @@ impl Carriers {
         self.quic.quic_mut()
     }
 
+    /// Whether a connection's peer is trusted still.
+    pub(crate) fn is_trusted(&self, connection: ConnectionId) -> bool {
+        if connection.is_elsewhere() {
+            self.http2.is_trusted(connection, self.quic())
+        } else {
+            self.quic().is_trusted(connection)
+        }
+    }
+
     pub(crate) fn datagrams(&self) -> DatagramCounters {
         *self.quic.datagrams() + *self.http2.datagrams()
     }

@@ -14,7 +14,9 @@ use crate::udp_health::UdpHealth;
 use bentpipe_base::Instant;
 use bentpipe_bpf::RATE;
 use bentpipe_connect_tcp::Template;
-use bentpipe_quic::{self as quic, ConfigError, ConnectionId, Datagram, Endpoint, PublicKey};
+use bentpipe_quic::{
+    self as quic, Certificates, ConfigError, ConnectionId, Datagram, Endpoint, PublicKey,
+};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
 use bentpipe_sockets::socket;
 use bentpipe_sockets::tcp;
@@ -263,7 +265,7 @@ impl Driver {
                         serving.far = *far;
                     }
                 }
-                Order::Trust(keys) => self.trust(keys),
+                Order::Trust(keys, certificates) => self.trust(keys, certificates),
                 Order::Status(reply) => {
                     // The asker may have given up waiting.
                     let _ = reply.try_send(self.status());
@@ -272,12 +274,11 @@ impl Driver {
         }
     }
 
-    fn trust(&mut self, keys: Vec<PublicKey>) {
-        let strangers: Vec<_> = { self.connections.iter() }
-            .filter(|(_, peer)| !keys.contains(&peer.key))
-            .map(|(&connection, _)| connection)
+    fn trust(&mut self, keys: Vec<PublicKey>, certificates: Option<Certificates>) {
+        self.side.quic_mut().trust(keys, certificates);
+        let strangers: Vec<_> = { self.connections.keys().copied() }
+            .filter(|&connection| !self.side.is_trusted(connection))
             .collect();
-        self.side.quic_mut().trust(keys);
         let now = self.now();
         for connection in strangers {
             let reason = "the key is not trusted any more";

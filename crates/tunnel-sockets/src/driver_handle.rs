@@ -7,7 +7,7 @@ use crate::peer_liveness::Peer;
 use bentpipe_base::{Instant, Probability};
 use bentpipe_bpf::user_name;
 use bentpipe_connect_tcp::DialError;
-use bentpipe_quic::{ConnectionId, FecStats, PublicKey};
+use bentpipe_quic::{Certificates, ConnectionId, FecStats, PublicKey};
 use bentpipe_sockets::epoll::Waker;
 use bentpipe_sockets::tcp;
 use core::ops::AddAssign;
@@ -28,7 +28,7 @@ pub(crate) enum Order {
     Stop,
     Drain,
     Serve(Box<Far>),
-    Trust(Vec<PublicKey>),
+    Trust(Vec<PublicKey>, Option<Certificates>),
     Status(SyncSender<Status>),
 }
 
@@ -61,9 +61,9 @@ impl Handle {
         self.order(Order::Serve(Box::new(far)));
     }
 
-    /// Trusts these keys from now on, and nobody else: connections of others are closed.
-    pub fn trust(&self, keys: Vec<PublicKey>) {
-        self.order(Order::Trust(keys));
+    /// Trusts these keys, and whom authorities of `certificates` vouch for, from now on, and nobody else: connections of others are closed.
+    pub fn trust(&self, keys: Vec<PublicKey>, certificates: Option<Certificates>) {
+        self.order(Order::Trust(keys, certificates));
     }
 
     /// How it stands; `None` where it has ended, or does not answer within `patience`.

@@ -11,8 +11,8 @@ use thiserror::Error;
 const MODE: u32 = 0o600;
 /// What nobody else may do with it: its group may read it, so that a service with a user of its own can.
 const FORBIDDEN: u32 = 0o027;
-/// More than any secret has.
-const LONGEST: u64 = 4096;
+/// More bytes than any secret of an identity has, or of RSA with 8,192 bits.
+const LONGEST: u64 = 16_384;
 
 /// A file has no key that could be used, or none could be put there.
 #[derive(Debug, Error)]
@@ -56,6 +56,15 @@ pub enum IdentityFileError {
 /// # Errors
 /// [`IdentityFileError`].
 pub fn read_identity(path: &Path) -> Result<Identity, IdentityFileError> {
+    let text = read_secret(path)?;
+    Identity::parse(&text).map_err(|source| IdentityFileError::Wrong {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The text of the secret in the file at `path`, which nobody but its owner may change and others may not read.
+pub(crate) fn read_secret(path: &Path) -> Result<String, IdentityFileError> {
     let unreadable = |source| IdentityFileError::Unreadable {
         path: path.to_owned(),
         source,
@@ -71,10 +80,7 @@ pub fn read_identity(path: &Path) -> Result<Identity, IdentityFileError> {
     file.take(LONGEST)
         .read_to_string(&mut text)
         .map_err(unreadable)?;
-    Identity::parse(&text).map_err(|source| IdentityFileError::Wrong {
-        path: path.to_owned(),
-        source,
-    })
+    Ok(text)
 }
 
 /// Makes a key pair and puts it into a new file at `path`, for its owner alone. What is there already stays.

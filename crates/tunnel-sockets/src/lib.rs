@@ -15,6 +15,7 @@
 
 mod awaited;
 mod carriers;
+mod certificate_files;
 mod client_udp;
 mod datagram_flow;
 mod dial;
@@ -35,6 +36,7 @@ mod tcp_port;
 mod udp_health;
 mod udp_port;
 
+pub use certificate_files::{CertificateFileError, CertificateFiles, read_certificate_key};
 pub use client_udp::{ClientDatagram, ClientPort, ClientVerdict, UdpBounds, UdpEnds};
 pub use datagram_flow::UdpStatus;
 pub use driver::{Driver, DriverError};

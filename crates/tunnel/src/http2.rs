@@ -14,7 +14,7 @@ use crate::datagram::DatagramCounters;
 use crate::endpoint::{Closed, Event, OpenError, Read, Role, TunnelId};
 use bentpipe_base as base;
 use bentpipe_connect_tcp::{DialError, Target, Template};
-use bentpipe_quic::{Config, ConfigError, ConnectionId, Endpoint};
+use bentpipe_quic::{Config, ConfigError, ConnectionId, Endpoint, TlsServer};
 use bytes::Bytes;
 use core::time::Duration;
 use http2_connection::Http2Connection;
@@ -40,7 +40,7 @@ const SERVER_NAME: &str = "bentpipe";
 
 enum Tls {
     Near(Arc<rustls::ClientConfig>),
-    Far(Arc<rustls::ServerConfig>),
+    Far(TlsServer),
 }
 
 /// What all connections have in common.
@@ -142,13 +142,25 @@ impl Http2 {
                 let name = SERVER_NAME.try_into().map_err(io::Error::other)?;
                 rustls::ClientConnection::new(Arc::clone(config), name).map(Into::into)
             }
-            Tls::Far(config) => rustls::ServerConnection::new(Arc::clone(config)).map(Into::into),
+            Tls::Far(server) => {
+                rustls::ServerConnection::new(server.for_connection()).map(Into::into)
+            }
         };
         let id = ConnectionId::elsewhere(self.next);
         self.next += 1;
         let connection = Http2Connection::new(id, peer, tls.map_err(io::Error::other)?);
         self.connections.insert(id, connection);
         Ok(id)
+    }
+
+    /// Whether a connection's peer is trusted still by `endpoint`, by what it showed in its handshake.
+    pub fn is_trusted(&self, connection: ConnectionId, endpoint: &Endpoint) -> bool {
+        let found = self.connections.get(&connection);
+        found.is_some_and(|it| {
+            let shown =
+                |tls: &rustls::Connection| tls.peer_certificates().map(|it| endpoint.admits(it));
+            it.pipe.with(|tls| shown(tls)) == Some(true)
+        })
     }
 
     /// Takes what the connection's socket has, once; whether it may have more, and there is room for it. Where there is none,

@@ -76,7 +76,7 @@ impl Value for KeyFile {
     }
 }
 
-/// A public key: `ed25519:` and the base64 of 32 bytes.
+/// A public key: `ed25519:`, or `sha256:` of one in a certificate, and the base64 of 32 bytes.
 pub(super) struct PeerKey(pub(super) String);
 
 impl Value for PeerKey {
@@ -84,6 +84,7 @@ impl Value for PeerKey {
         let text = String::read(value, source)?;
         let digits = text
             .strip_prefix("ed25519:")
+            .or_else(|| text.strip_prefix("sha256:"))
             .and_then(|rest| rest.strip_suffix('='));
         let is_digit = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
         if digits.is_some_and(|digits| digits.len() == 43 && digits.chars().all(is_digit)) {
@@ -91,7 +92,7 @@ impl Value for PeerKey {
         }
         Err(Wrong::new(
             format!("`{}` is no public key", text.escape_default()),
-            "`ed25519:` and 44 characters, as `bentpipe proxy keys` prints it",
+            "`ed25519:` or, of a certificate, `sha256:`, and 44 characters, as `bentpipe proxy keys` prints it",
         ))
     }
 }

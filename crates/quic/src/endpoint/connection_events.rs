@@ -2,7 +2,7 @@
 
 use super::{Endpoint, words};
 use crate::connection::Connection;
-use crate::keys::PublicKey;
+use crate::keys::{self, PublicKey};
 use crate::protection::is_agreed;
 use crate::stack_interface::{Code, ConnectionId, Direction, Event, StreamId, StreamRef};
 use bentpipe_base::Instant;
@@ -71,6 +71,8 @@ impl Endpoint {
 
     /// A handshake is through.
     fn connected(&mut self, id: ConnectionId, now: Instant) {
+        // Who is trusted may have changed since the handshake began.
+        let trusted = self.is_trusted(id);
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
@@ -79,9 +81,7 @@ impl Endpoint {
             protection.begin();
             self.protected.insert(connection.peer, id);
         }
-        let key = PublicKey::of_peer(connection.stack.crypto_session().peer_identity());
-        // Who is trusted may have changed since the handshake began.
-        let refused = if key.is_some_and(|key| !self.trusted.hold(key)) {
+        let refused = if !trusted {
             Some(NOT_TRUSTED_ANY_MORE)
         } else if !connection.settle_early_data() {
             Some(TAKES_LESS)
@@ -105,7 +105,8 @@ impl Endpoint {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        let key = PublicKey::of_peer(connection.stack.crypto_session().peer_identity());
+        let shown = keys::shown_by(connection.stack.crypto_session().peer_identity());
+        let key = PublicKey::of_handshake(shown.as_deref());
         // TLS lets nobody through that has shown none.
         if let Some(key) = key
             && !core::mem::replace(&mut connection.told, true)
