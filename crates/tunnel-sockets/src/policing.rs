@@ -326,7 +326,7 @@ mod tests {
         fn run(&mut self, seconds: u64) {
             let until = self.now + Duration::from_secs(seconds);
             while self.now < until {
-                self.now = self.now + TICK;
+                self.now += TICK;
                 let seconds = TICK.as_secs_f64();
                 if let Some(rate) = self.policer {
                     let more = rate.bits_per_sec() as f64 * seconds;
