@@ -163,7 +163,7 @@ impl Worker {
             .filter(|syn_queue| syn_queue.handshake == Handshake::EndToEnd)
             .map(|syn_queue| syn_queue.marks.proven());
         match dial(leg, ends, service, self.tracks_dials(), proven) {
-            Ok(dialled) => self.on_dialled(near, dialled, entered, ends),
+            Ok(dialled) => self.on_dialled(near, dialled, entered, (ends, service.mss)),
             Err(error) => self.on_no_dial(client, server, &error),
         }
     }
@@ -186,7 +186,13 @@ impl Worker {
         }
     }
 
-    fn on_dialled(&mut self, near: OwnedFd, dialled: Dialled, entered: (LegId, usize), ends: Ends) {
+    fn on_dialled(
+        &mut self,
+        near: OwnedFd,
+        dialled: Dialled,
+        entered: (LegId, usize),
+        (ends, segment): (Ends, Option<u16>),
+    ) {
         if dialled.other_port {
             self.counters.other_port.one();
         }
@@ -205,6 +211,7 @@ impl Worker {
         let dialling = Dialling {
             ends,
             begun: timer::now(),
+            segment,
             recorded: false,
         };
         self.dialling.insert(index, dialling);
@@ -301,7 +308,7 @@ impl Worker {
             self.shared
                 .unanswered_dials()
                 .record_answer(&dialling.ends, timer::now());
-            self.lower_near_segments(index);
+            self.lower_near_segments(index, dialling.segment);
         }
         self.begin_shrunk(index);
         let Some(flow) = self.flows.get_mut(index) else {
@@ -315,16 +322,18 @@ impl Worker {
 
     /// The far side, which takes smaller segments than the client, has accepted after the client was answered: what it says holds on
     /// the client's path too, as without a gateway.
-    fn lower_near_segments(&mut self, index: u32) {
+    fn lower_near_segments(&mut self, index: u32, taken: Option<u16>) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
         let far = &self.settings.legs.of(flow.profile())[flow.leg.other() as usize];
         let near = flow.socket(Side::Near);
-        let (Some(size), Ok(before)) = (
-            far.segment_beyond(flow.socket(Side::Far)),
-            tcp::largest_segment(near),
-        ) else {
+        let smaller = { far.segment_beyond(flow.socket(Side::Far)) }
+            .filter(|size| taken.is_none_or(|taken| *size < taken));
+        let Some(size) = smaller else {
+            return;
+        };
+        let Ok(before) = tcp::largest_segment(near) else {
             return;
         };
         // Of IPv6 what is sent first waits for the client's answer: not worth a satellite's round trip.

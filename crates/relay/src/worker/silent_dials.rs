@@ -31,6 +31,8 @@ const TICK: Duration = Duration::from_millis(250);
 pub(super) struct Dialling {
     pub(super) ends: Ends,
     pub(super) begun: Instant,
+    /// The largest segment that the client takes, where its SYN says so.
+    pub(super) segment: Option<u16>,
     /// It has been recorded that this dial got no answer.
     pub(super) recorded: bool,
 }
