@@ -34,6 +34,7 @@ mod reader_heartbeat;
 mod scone;
 mod snoop;
 mod status;
+mod status_lines;
 
 pub use bentpipe_gateway_config::Leg;
 pub use bentpipe_gateway_config::{
@@ -53,3 +54,4 @@ pub use scone::SconeStatus;
 pub use status::{
     FlowCounts, FlowLegStatus, FlowStatus, LegStatus, LimitsNow, Status, UnsplitCount,
 };
+pub use status_lines::optional_lines;

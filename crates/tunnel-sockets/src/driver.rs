@@ -5,6 +5,7 @@ use crate::datagram_flow::UdpFlows;
 use crate::driver_handle::{Counters, Handle, Order};
 use crate::far_end::{Far, Serving};
 use crate::flow::{Fate, Flow, Phase, READ};
+use crate::link_settings::in_kernel;
 use crate::near_end::{Asking, Keep, Near, NoTunnel};
 use crate::peer_liveness::{Peer, PeerLiveness};
 use crate::policing::Policing;
@@ -154,6 +155,7 @@ impl Driver {
             .add(&udp, UDP, Interest::READ)
             .and_then(|()| epoll.add(&*waker, WAKER, Interest::READ));
         added.map_err(kernel("watch the UDP port"))?;
+        let goes_on = in_kernel(config.control.name()) == RATE;
         Ok(Self {
             side,
             udp,
@@ -175,7 +177,7 @@ impl Driver {
             watch: PeerLiveness::default(),
             windows: Windows::of(config),
             control: config.control.name(),
-            policing: (config.control.name() == RATE).then(|| Policing::new(config.path.loss)),
+            policing: goes_on.then(|| Policing::new(config.path.loss)),
             udp_health: BTreeMap::new(),
             counters: Counters::default(),
             last_loss: String::new(),

@@ -19,6 +19,13 @@ const TCP_HEADERS: f64 = 72.0;
 /// A shorter path's windows hold what a busy host does not take at once.
 const WINDOW_FLOOR: Duration = Duration::from_millis(20);
 
+/// A congestion control of QUIC, as users call the kernel's of the same rules.
+pub(crate) fn in_kernel(name: &str) -> &str {
+    bentpipe_cc::find(name)
+        .and_then(|control| control.kernel)
+        .unwrap_or(name)
+}
+
 /// One end of a leg over QUIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
@@ -36,7 +43,7 @@ impl Link {
     /// link's rate, as far as that is known.
     pub fn tcp(&self, mark: u32, controls: &mut LazyControls) -> TcpSettings {
         let usual = self.params.rate.map(|_| RATE);
-        let control = self.control.as_deref().or(usual);
+        let control = self.control.as_deref().map(in_kernel).or(usual);
         let configured = control.filter(|name| is_ours(name)).map(|_| {
             let controls = controls.load().map_err(ToString::to_string)?;
             { controls.configure(mark, &self.params) }.map_err(|error| error.to_string())

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 /// A round is no shorter, and has at least so many packets.
 const ROUND: Duration = Duration::from_millis(250);
-const PACKETS: u64 = 200;
+const PACKETS: u64 = 150;
 /// A round that has them only after so long is none.
 const ROUND_MOST: Duration = Duration::from_secs(3);
 /// The share that is too much, at least and at most, and in shares that the link is said to lose.
@@ -18,7 +18,7 @@ const SHARE_MOST: f64 = 0.6;
 const TIMES: f64 = 4.0;
 /// So many rounds in a row, of so many packets altogether: of fewer, a few bursts of a lossy link may be a fifth.
 const ROUNDS: u8 = 2;
-const PACKETS_IN_ROW: u64 = 800;
+const PACKETS_IN_ROW: u64 = 600;
 /// The part of what got through that is sent then, and the least.
 const PART: f64 = 0.9;
 const LEAST: Rate = Rate::from_bits_per_sec(64_000);

@@ -1,17 +1,19 @@
-//! UDP does not get through, from the start or all at once, and comes back: what near and far end do with a relay between them that drops it.
+//! UDP does not get through, from the start or all at once, or not all of it, and comes back: what near and far end do with a relay between them
+//! that drops it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "figures")]
 
 mod support;
 
 use bentpipe_base::Rate;
+use bentpipe_cc::{LinkParams, Settings};
 use bentpipe_connect_tcp::{Target, Template};
-use bentpipe_quic::Limits;
+use bentpipe_quic::{CongestionControl, Limits};
 use bentpipe_tunnel_sockets::{Driver, Handle, Near, NoTunnel, Rule, Status, TcpSettings};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -24,6 +26,8 @@ struct Gates {
     no_tcp: AtomicBool,
     /// Of ten thousand datagrams so many are lost, each way.
     loss: AtomicU32,
+    /// Datagrams towards the near end that are beyond so many kbit/s are lost; 0: none are.
+    policer: AtomicU32,
     over: AtomicBool,
 }
 
@@ -64,6 +68,34 @@ fn line(delay: Duration, mut out: impl FnMut(&[u8]) + Send + 'static) -> Sender<
     sender
 }
 
+/// A token bucket.
+#[derive(Default)]
+struct Policer {
+    bits: f64,
+    filled: Option<Instant>,
+}
+
+impl Policer {
+    /// 20 ms at 10 Mbit/s.
+    const DEPTH: f64 = 2e5;
+
+    /// Whether a datagram of so many bytes is within so many kbit/s, headers of IP and UDP included.
+    fn passes(&mut self, length: usize, kbps: u32) -> bool {
+        let now = Instant::now();
+        let since = self
+            .filled
+            .replace(now)
+            .map_or(1.0, |at| (now - at).as_secs_f64());
+        self.bits = (self.bits + since * f64::from(kbps) * 1e3).min(Self::DEPTH);
+        let size = (length + 28) as f64 * 8.0;
+        let passes = self.bits >= size;
+        if passes {
+            self.bits -= size;
+        }
+        passes
+    }
+}
+
 /// Carries UDP and TCP of one near end to the far end at `far`, each with a delay each way.
 fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
     let front = Arc::new(UdpSocket::bind(loopback()).unwrap());
@@ -91,6 +123,7 @@ fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
         thread::spawn(move || {
             let mut buffer = vec![0; 65_536];
             let mut chance = 1_u32;
+            let mut policer = Policer::default();
             while !Gates::is(&gates.over) {
                 let received = if from_front {
                     front.recv_from(&mut buffer).map(|(length, peer)| {
@@ -103,7 +136,9 @@ fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
                 let Ok(length) = received else { continue };
                 chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let lost = (chance >> 8) % 10_000 < gates.loss.load(Ordering::SeqCst);
-                if lost || Gates::is(&gates.no_udp) {
+                let rate = gates.policer.load(Ordering::SeqCst);
+                let beyond = !from_front && rate > 0 && !policer.passes(length, rate);
+                if lost || beyond || Gates::is(&gates.no_udp) {
                     continue;
                 }
                 way.send(buffer[..length].to_vec()).unwrap();
@@ -172,15 +207,26 @@ impl Pair {
     }
 
     fn over(round_trip: Duration, udp: bool) -> Self {
-        Self::after(round_trip, udp, |_| {})
+        // Windows for more would not fit the bound of memory.
+        Self::after(50_000_000, round_trip, udp, |_| {})
     }
 
     /// `meanwhile` has the far end's address before the near end does.
-    fn after(round_trip: Duration, udp: bool, meanwhile: impl FnOnce(SocketAddr)) -> Self {
+    fn after(
+        rate: u64,
+        round_trip: Duration,
+        udp: bool,
+        meanwhile: impl FnOnce(SocketAddr),
+    ) -> Self {
+        let rate = Rate::from_bits_per_sec(rate);
         let configs = support::configs(Limits::default(), Instant::now());
         let [near, far] = configs.map(|mut config| {
-            // Windows for more would not fit the bound of memory.
-            config.path.rate = Rate::from_bits_per_sec(50_000_000);
+            config.path.rate = rate;
+            let settings = Settings {
+                link: LinkParams::of_rate(rate),
+                ..Settings::default()
+            };
+            config.control = CongestionControl::new("rate", settings).unwrap();
             config.path.round_trip = round_trip.max(config.path.round_trip);
             config
         });
@@ -315,7 +361,7 @@ fn blocked_from_the_start_tunnels_take_tcp() {
 #[test]
 fn who_connects_by_tcp_and_says_nothing_keeps_nobody_out() {
     let mut silent = Vec::new();
-    let pair = Pair::after(Duration::from_millis(2), false, |far| {
+    let pair = Pair::after(50_000_000, Duration::from_millis(2), false, |far| {
         silent.extend((0..100).map(|_| TcpStream::connect(far).unwrap()));
     });
     assert_eq!(pair.status().carrier, Some("http2"));
@@ -454,4 +500,88 @@ fn resets_and_refusals_go_by_tcp() {
         matches!(answer, Err(NoTunnel::Dial(why)) if why.name() == "connection_refused"),
         "{answer:?}"
     );
+}
+
+/// Downloads without end from a server on loopback.
+struct Download(Arc<AtomicU64>);
+
+impl Download {
+    fn start(pair: &Pair) -> Self {
+        let listener = TcpListener::bind(loopback()).unwrap();
+        let target = listener.local_addr().unwrap().into();
+        // Both threads end with the pair.
+        thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            while socket.write_all(&[7; 16_384]).is_ok() {}
+        });
+        let mut client = pair.client(target);
+        let got = Arc::<AtomicU64>::default();
+        let counted = Arc::clone(&got);
+        thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while let Ok(length @ 1..) = client.read(&mut buffer) {
+                counted.fetch_add(length as u64, Ordering::Relaxed);
+            }
+        });
+        Self(got)
+    }
+
+    /// Of the next seconds, in kbit/s.
+    fn goodput(&self, seconds: u64) -> u64 {
+        let before = self.0.load(Ordering::Relaxed);
+        thread::sleep(Duration::from_secs(seconds));
+        (self.0.load(Ordering::Relaxed) - before) / seconds * 8 / 1000
+    }
+
+    /// It has most of ten megabits, at the latest after a while.
+    fn fills_the_link(&self) {
+        let began = Instant::now();
+        loop {
+            let goodput = self.goodput(1);
+            if goodput > 7_000 {
+                return;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "{goodput} kbit/s"
+            );
+        }
+    }
+}
+
+/// UDP towards the near end is policed to so many kbit/s of ten megabits. It is recognised within three seconds; what QUIC carries stays, and has
+/// more than half of what gets through, which is what TCP would at most; new flows take TCP.
+fn is_policed(kbps: u32) {
+    let pair = Pair::after(10_000_000, Duration::from_millis(600), true, |_| {}).stands();
+    let on_quic = Download::start(&pair);
+    on_quic.fills_the_link();
+    pair.gates.policer.store(kbps, Ordering::SeqCst);
+    let recognised = pair.until("it is recognised", 10, |status| {
+        status.udp_policed && status.carrier == Some("http2")
+    });
+    // What was lost before is repeated first.
+    thread::sleep(Duration::from_secs(4));
+    let stays = on_quic.goodput(5);
+    println!("{kbps} kbit/s: recognised after {recognised:?}; {stays} kbit/s by QUIC then");
+    assert!(recognised < Duration::from_secs(3), "{recognised:?}");
+    assert!(stays > u64::from(kbps) / 2);
+    pair.echoes(300_000);
+    let status = pair.handles[1].status(Duration::from_secs(5)).unwrap();
+    assert!(status.udp_policed);
+    let status = pair.status();
+    assert!(!status.udp_blocked && status.counters.fall_backs == 1);
+    pair.gates.policer.store(0, Ordering::SeqCst);
+    let back = pair.until("QUIC is back", 40, |status| status.carrier == Some("quic"));
+    println!("{kbps} kbit/s: back after {back:?}");
+    assert!(!pair.status().udp_policed);
+    on_quic.fills_the_link();
+}
+
+#[test]
+fn policed_udp_is_recognised_and_kept_to() {
+    thread::scope(|scope| {
+        for kbps in [500, 2_000, 5_000] {
+            scope.spawn(move || is_policed(kbps));
+        }
+    });
 }

@@ -5,6 +5,7 @@ use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::Context;
+use bentpipe_gateway::optional_lines;
 use bentpipe_gateway::protocol::{self, Request};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
@@ -151,10 +152,7 @@ fn page(status: &Value) -> String {
         bytes(counter("bytes_to_sat")),
         bytes(counter("bytes_to_lan")),
     );
-    if status["scone"].is_object() {
-        let [seen, lowered] = ["seen", "lowered"].map(|it| number(status, &format!("/scone/{it}")));
-        let _ = writeln!(page, "scone    {lowered} of {seen} packets were told less");
-    }
+    page += &optional_lines(status);
     // Whatever else has happened, in the order of the names.
     let others = status
         .pointer("/counters")
