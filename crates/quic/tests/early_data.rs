@@ -326,7 +326,8 @@ fn a_key_that_is_taken_back_during_the_handshake_is_refused() {
     let mut pair = Pair::new(&geo(10, 0.0), &configs, 10);
     pair.connect();
     pair.run_until(support::at(700), |_| false);
-    pair.far.trust(vec![Identity::generate().unwrap().public()], None);
+    pair.far
+        .trust(vec![Identity::generate().unwrap().public()], None);
     pair.run_until(support::at(20_000), |_| false);
     assert_eq!(connected(&pair, "far"), []);
     assert!(lost(&pair, "near").is_some(), "{:?}", pair.told);

@@ -82,7 +82,7 @@ pub struct Driver {
     tokens: BTreeMap<TunnelId, u64>,
     next: u64,
     /// What flows hold whose sockets are done, and whose peers have yet to read the rest.
-    lingering: BTreeMap<TunnelId, Option<Keep>>,
+    pub(crate) lingering: BTreeMap<TunnelId, Option<Keep>>,
     /// Flows that have something to do.
     pub(crate) ready: Vec<u64>,
     /// What the socket had no room for.

@@ -300,6 +300,7 @@ impl Driver {
             tracing::debug!("the far end does not answer");
             self.note_blocked();
         }
+        self.leave_who_shuts_down(now);
         let Part::Near(asking) = &mut self.part else {
             return;
         };
@@ -314,6 +315,23 @@ impl Driver {
             self.take(hand);
         }
         self.open_waiting();
+    }
+
+    /// Near: a far end that takes no more tunnels may never close the connection, so that this side does after the last of them.
+    fn leave_who_shuts_down(&mut self, now: Instant) {
+        let Part::Near(asking) = &self.part else {
+            return;
+        };
+        // One that has yet to take tunnels has a time by which it must.
+        let left = { asking.connection }.filter(|_| !asking.ready && asking.until.is_none());
+        let Some(left) = left.filter(|&left| self.side.tunnels(left) == 0) else {
+            return;
+        };
+        if !self.lingering.keys().any(|it| it.connection == left) {
+            let reason = "the far end takes no more tunnels";
+            self.side.close(left, reason, now);
+            self.lost(left, None, reason);
+        }
     }
 
     /// Near: the far end takes tunnels, or no more.
