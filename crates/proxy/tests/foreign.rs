@@ -179,9 +179,10 @@ impl Bed {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
+        // Without a rate no congestion control in BPF is loaded, which takes the kernel seconds to check.
         let text = format!(
             "listen = \"{address}\"\nidentity = \"{0}/identity\"\ncertificate = \"{0}/server.crt\"\ncertificate_key = \"{0}/server.key\"\n\
-             client_authorities = \"{0}/clients.crt\"\ncontrol = \"{0}/control\"\n[link]\nrate = \"100Mbit/s\"\nround_trip = \"20ms\"\n\
+             client_authorities = \"{0}/clients.crt\"\ncontrol = \"{0}/control\"\n[link]\nround_trip = \"20ms\"\n\
              [[policy]]\nto = \"127.0.0.1\"\naction = \"allow\"\n{rest}",
             path.display(),
         );
