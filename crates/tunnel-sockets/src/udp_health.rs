@@ -11,7 +11,7 @@ use bentpipe_quic::{ConnectionId, ConnectionStats};
 use core::time::Duration;
 
 /// Between two looks at a connection, and while it is asked for a sign of life.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(100);
 const LOOK_ASKED: Duration = Duration::from_millis(50);
 /// A silent peer is asked after so long. A far end leaves it to the near end as long as that asks.
 const SILENCE_NEAR: Duration = Duration::from_millis(300);
