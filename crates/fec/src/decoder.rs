@@ -194,8 +194,17 @@ impl Decoder {
     }
 
     /// The id after the latest that frames were about.
-    fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.base + self.slots.len() as u64
+    }
+
+    /// The first packet from `from` on that has neither come nor been given back.
+    pub(crate) fn oldest_missing(&self, from: u64) -> Option<u64> {
+        let from = from.clamp(self.base, self.next());
+        let skipped = (from - self.base) as usize;
+        let mut slots = self.slots.range(skipped..);
+        let at = slots.position(|slot| matches!(slot, Slot::Missing))?;
+        Some(from + at as u64)
     }
 
     /// Which of the packets that have the number `id`, counted without wrapping, a frame about `count` from there on is about.

@@ -116,6 +116,16 @@ impl Layer {
         self.up.drain(..)
     }
 
+    /// The number after that of the latest packet that the other end is known to have sent, counted without wrapping.
+    pub fn next(&self) -> u64 {
+        self.decoder.next()
+    }
+
+    /// The first packet from number `from` on that has neither come nor been given back.
+    pub fn oldest_missing(&self, from: u64) -> Option<u64> {
+        self.decoder.oldest_missing(from)
+    }
+
     fn hear(&mut self, report: Report) {
         if report != Report::default() {
             self.encoder.hear(report);

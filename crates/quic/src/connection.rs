@@ -15,7 +15,7 @@ use quinn_proto::{
     ConnectionHandle, Dir, ReadError, SendDatagramError, Transmit, VarInt, WriteError,
 };
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Most of what datagrams that leave together may hold: what the kernel takes at once is a little more.
 const SEGMENTED_MAX: usize = 60_000;
@@ -285,12 +285,10 @@ impl Connection {
         Some(before)
     }
 
-    /// The time is `now`.
-    pub(crate) fn timeout(&mut self, base: Base, now: Instant) {
+    /// The time is `now`: packets that have waited for long enough below the stack, and at which address of this host they came.
+    pub(crate) fn timeout(&mut self, base: Base, now: Instant) -> (Vec<Chunk>, Option<IpAddr>) {
         self.stack.handle_timeout(base.to_std(now));
-        if let Some(protection) = &mut self.protection {
-            protection.timeout(now);
-        }
+        { self.protection.as_mut() }.map_or_else(Default::default, |it| it.timeout(now))
     }
 
     fn pace(&self) -> Option<Rate> {

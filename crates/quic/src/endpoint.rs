@@ -312,7 +312,7 @@ impl Endpoint {
         let connection = self.protected.get(&ends.0);
         let connection = connection.and_then(|id| self.connections.get_mut(id));
         let packets = match connection.and_then(|it| it.protection.as_mut()) {
-            Some(protection) => protection.arrive(frame, now),
+            Some(protection) => protection.arrive(frame, ends.1, now),
             // A peer that has moved: QUIC knows it by what it says.
             None => protection::packet(&frame).into_iter().collect(),
         };
@@ -418,7 +418,11 @@ impl Machine for Endpoint {
             self.timers.remove(&(at, id));
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.timer = None;
-                connection.timeout(self.base, now);
+                let (packets, local) = connection.timeout(self.base, now);
+                let ends = (connection.peer, local);
+                for packet in packets {
+                    self.receive_packet(ends, BytesMut::from(packet), now);
+                }
                 self.follow(id, now);
                 self.settle(id, now);
             }

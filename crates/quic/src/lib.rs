@@ -33,6 +33,7 @@ mod congestion;
 mod connection;
 mod early_data;
 mod endpoint;
+mod hold_back;
 mod keys;
 mod network_path;
 mod peer_verifier;

@@ -3,6 +3,7 @@
 //! What has to be acknowledged goes in frames, and repairs follow it. Acknowledgements alone go bare: each says
 //! what those before it have said. So does the handshake, in which both ends agree.
 
+use crate::hold_back::HoldBack;
 use crate::keys::FEC_ALPN;
 use crate::stack_interface::Datagram;
 use bentpipe_base::{Instant, Machine};
@@ -13,6 +14,7 @@ use core::time::Duration;
 use quinn_proto::FrameStats;
 use quinn_proto::crypto::Session;
 use quinn_proto::crypto::rustls::HandshakeData;
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -88,6 +90,9 @@ pub(crate) struct Protection {
     /// Where the latest packet went, and from where.
     ends: Option<(SocketAddr, Option<IpAddr>)>,
     share: RepairShare,
+    hold_back: HoldBack,
+    /// At which address of this host the latest frame came.
+    came_at: Option<IpAddr>,
 }
 
 impl Protection {
@@ -98,6 +103,8 @@ impl Protection {
             bare_until: Instant::ZERO,
             ends: None,
             share: RepairShare::default(),
+            hold_back: HoldBack::default(),
+            came_at: None,
         }
     }
 
@@ -156,22 +163,42 @@ impl Protection {
         self.layer.transmit(now).map(|(_, frame)| frame)
     }
 
-    /// A frame has come: the packets that it is or gives back.
-    pub(crate) fn arrive(&mut self, frame: Chunk, now: Instant) -> Vec<Chunk> {
+    /// A frame has come, at the address `local`: the packets that it is or gives back, and those that have waited for these.
+    pub(crate) fn arrive(
+        &mut self,
+        frame: Chunk,
+        local: Option<IpAddr>,
+        now: Instant,
+    ) -> Vec<Chunk> {
+        self.came_at = local;
+        let before = self.layer.next();
+        let is_packet = packet(&frame).is_some();
         self.layer.input(Side::Path, frame, now);
-        let packets = self.layer.arrived().collect();
+        let mut arrived: VecDeque<_> = self.layer.arrived().collect();
+        let mut packets = Vec::new();
+        if is_packet
+            && self.layer.next() > before
+            && let Some(newest) = arrived.pop_front()
+        {
+            packets.extend(self.hold_back.newest(newest, &self.layer, now));
+        }
+        packets.extend(arrived);
+        packets.extend(self.hold_back.release(&self.layer));
         if self.begun {
             self.share.set(self.layer.strength());
         }
         packets
     }
 
-    pub(crate) fn timeout(&mut self, now: Instant) {
+    /// The time is `now`: packets that have waited for long enough, and at which address of this host they came.
+    pub(crate) fn timeout(&mut self, now: Instant) -> (Vec<Chunk>, Option<IpAddr>) {
         self.layer.timeout(now);
+        (self.hold_back.timeout(now), self.came_at)
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.layer.deadline()
+        let due = [self.layer.deadline(), self.hold_back.deadline()];
+        due.into_iter().flatten().min()
     }
 
     pub(crate) fn stats(&self) -> FecStats {
