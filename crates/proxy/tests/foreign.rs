@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "foreign/servers.rs"]
+mod servers;
+
 use bentpipe_base::Rate;
 use bentpipe_cc::LinkParams;
 use bentpipe_connect_tcp::{DialError, Template};
@@ -17,12 +20,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
 };
+use servers::*;
 use std::io::{BufRead as _, BufReader, ErrorKind, Lines, Read as _, Write as _};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -225,79 +229,6 @@ impl Bed {
             .args(what);
         Running::start(&mut command).all()
     }
-}
-
-/// Serves each connection by `serve`, in a thread of its own.
-fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
-            let serve = serve.clone();
-            thread::spawn(move || serve(socket));
-        }
-    });
-    port.to_string()
-}
-
-fn echo() -> String {
-    server(|socket| {
-        let mut reader = &socket;
-        let _ = std::io::copy(&mut reader, &mut &socket);
-        let _ = socket.shutdown(Half::Write);
-    })
-}
-
-/// Sends so many bytes and ends.
-fn source(length: usize) -> String {
-    server(move |mut socket| {
-        let _ = socket.write_all(&vec![b'x'; length]);
-    })
-}
-
-/// Resets once it has been spoken to.
-fn resetting() -> String {
-    server(|mut socket| {
-        let _ = socket.read(&mut [0]);
-        let now = socket2::SockRef::from(&socket);
-        now.set_linger(Some(Duration::ZERO)).unwrap();
-    })
-}
-
-/// Echoes, and tells by which error its connections end; `None`: as they should.
-fn watching() -> (String, Receiver<Option<ErrorKind>>) {
-    let (told, ends) = channel();
-    let port = server(move |socket| {
-        let mut reader = &socket;
-        let ended = std::io::copy(&mut reader, &mut &socket);
-        let _ = told.send(ended.err().map(|error| error.kind()));
-    });
-    (port, ends)
-}
-
-fn closed() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-/// A server of HTTP/1.1 that answers `/N` by N bytes.
-fn web() -> String {
-    server(|mut socket| {
-        let mut reader = BufReader::new(socket.try_clone().unwrap());
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).is_ok_and(|read| read > 0)
-        {
-        }
-        let length = head.split(['/', ' ']).nth(2).and_then(|it| it.parse().ok());
-        let body = vec![b'x'; length.unwrap_or(0)];
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-        let _ = socket.write_all(&[head.as_bytes(), &body].concat());
-    })
 }
 
 #[test]
