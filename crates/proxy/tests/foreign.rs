@@ -513,7 +513,7 @@ fn an_enemy_that_speaks_http2_disturbs_nobody() {
 }
 
 #[test]
-#[ignore = "long: on a very busy host HAProxy has cut an echo short, once of six; `cargo test -p bentpipe-proxy --test foreign -- --ignored`"]
+#[ignore = "long: on a very busy host HAProxy has cut an echo short; `cargo test -p bentpipe-proxy --test foreign -- --ignored`"]
 fn haproxy_passes_tunnels_on() {
     let haproxy = program(&["/usr/sbin/haproxy"]);
     let (Some(haproxy), Some(node)) = (haproxy, node()) else {
