@@ -220,6 +220,7 @@ fn buffered(limits: &Limits) -> Bytes {
 
 /// All connections that carry our marks, also those that no flow has: connections not accepted yet, and closed ones of
 /// which the kernel still has bytes to deliver. Without the interception their packets would no longer reach them.
+/// The connection beside a leg over QUIC is none of them: it stands as long as the gateway does.
 #[derive(Debug)]
 struct Connections {
     diag: Diag,
@@ -229,9 +230,9 @@ struct Connections {
 impl Connections {
     /// What waits in their buffers.
     fn buffered(&mut self) -> io::Result<Bytes> {
-        let ours = self.marks.intercepted();
+        let marks = self.marks;
         self.diag
-            .buffered(States::CARRYING, |mark| mark & Marks::mask() == ours)
+            .buffered(States::CARRYING, |mark| is_carried(marks, mark))
     }
 
     fn count(&mut self) -> io::Result<usize> {
@@ -240,9 +241,13 @@ impl Connections {
             .connections(States::HANDSHAKE | States::CARRYING)?;
         let ours = all
             .iter()
-            .filter(|connection| connection.mark & Marks::mask() == self.marks.intercepted());
+            .filter(|connection| is_carried(self.marks, connection.mark));
         Ok(ours.count())
     }
+}
+
+fn is_carried(marks: Marks, mark: u32) -> bool {
+    mark & Marks::mask() == marks.intercepted() && mark != marks.beside_quic()
 }
 
 impl Gateway {
