@@ -62,8 +62,6 @@ pub(crate) struct Flow {
     profile: u8,
     /// Whether the far socket has all options that its leg's policy sets.
     pub(crate) far_complete: bool,
-    /// By [`Side`]: whether its socket is watched for room to write; from the first time that it was full, or from its dial on.
-    pub(crate) watched_for_room: [bool; 2],
     /// The side whose keep-alive probes get no answer, because the other side gives none either.
     pub(crate) unanswered: Option<Side>,
     /// By [`Side`]: it has said its end, and is not probed before the other side has got all.
@@ -94,7 +92,6 @@ impl Flow {
             leg,
             profile: profile as u8,
             far_complete: false,
-            watched_for_room: [false; 2],
             unanswered: None,
             unprobed: [false; 2],
             queued: false,

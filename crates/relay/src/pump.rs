@@ -81,6 +81,8 @@ pub(crate) struct Pump {
     /// The source's peer has closed.
     closing: bool,
     full: bool,
+    /// Whether the sink is watched for room; from the first time that it was full, or from its dial on.
+    pub(crate) watches_sink: bool,
     /// Memory is short, and the sink takes nothing: no pipes for this pump.
     pub(crate) shrunk: bool,
     /// Bytes read so far; the count stops at its maximum.
@@ -95,6 +97,7 @@ impl Pump {
             bulk: 0,
             closing: false,
             full: false,
+            watches_sink: false,
             shrunk: false,
             read: 0,
         }

@@ -357,7 +357,7 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        flow.watched_for_room[side as usize] = interest != READING;
+        flow.pump(side.other()).watches_sink = interest != READING;
         let result = how(&self.epoll, flow.socket(side), token(index, side), interest);
         if let Err(error) = result {
             tracing::warn!(%error, "cannot watch a connection: it is reset");
@@ -373,7 +373,7 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        if std::mem::replace(&mut flow.watched_for_room[side as usize], true) {
+        if std::mem::replace(&mut flow.pump(side.other()).watches_sink, true) {
             return true;
         }
         let interest = READING | Interest::WRITE;
@@ -381,7 +381,7 @@ impl Worker {
         match self.epoll.modify(socket, token(index, side), interest) {
             // Not watched at all yet: the client's first bytes met a full server.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                flow.watched_for_room[side as usize] = false;
+                flow.pump(side.other()).watches_sink = false;
                 true
             }
             Err(error) => {
