@@ -9,7 +9,7 @@
 //! that refuses becomes a reset.
 //!
 //! A SYN may be forged, so there are three defences. The number of half-open connections is bounded, and a source
-//! prefix and a destination each have a share of it ([`Quotas`]); what comes at once beyond that waits for a moment ([`WaitingRoom`]). No listener gets more SYNs than it answers without
+//! prefix and a destination each have a share of it ([`Quotas`]); what comes at once beyond that waits for a moment ([`WaitingSyns`]). No listener gets more SYNs than it answers without
 //! SYN cookies ([`SynBacklogLimit`]). And when many connections are not confirmed by their clients, further SYNs to
 //! destinations that accept are answered early: a forger cannot confirm, so that the far side is never dialled for it.
 

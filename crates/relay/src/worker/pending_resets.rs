@@ -2,7 +2,7 @@
 //!
 //! Without a gateway the segments that were sent before a reset arrive before it. So the bytes of the failed side are
 //! delivered first, for at most [`GRACE`], and then the reset is sent, never a FIN. A side that has said its end before it failed
-//! has lost nothing: all that it said is here, and is delivered however long that takes ([`super::delivering`]).
+//! has lost nothing: all that it said is here, and is delivered however long that takes ([`super::delivery_after_reset`]).
 //!
 //! No epoll event tells that the last byte was acknowledged. So each flow is looked at again after a quarter of the
 //! time that it has waited so far, some thirty times in all.
