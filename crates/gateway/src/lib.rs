@@ -34,7 +34,6 @@ mod reader_heartbeat;
 mod scone;
 mod snoop;
 mod status;
-mod status_lines;
 
 pub use bentpipe_gateway_config::Leg;
 pub use bentpipe_gateway_config::{
@@ -54,4 +53,3 @@ pub use scone::SconeStatus;
 pub use status::{
     FlowCounts, FlowLegStatus, FlowStatus, LegStatus, LimitsNow, Status, UnsplitCount,
 };
-pub use status_lines::optional_lines;

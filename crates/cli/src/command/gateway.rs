@@ -2,6 +2,7 @@
 
 mod service;
 mod status;
+mod status_lines;
 
 use crate::failure::{Blame, Failure};
 use crate::terminal;

@@ -17,14 +17,13 @@ import ssl
 import sys
 
 from aioquic.asyncio import QuicConnectionProtocol, connect
-from aioquic.buffer import Buffer, encode_uint_var
 from aioquic.h3.connection import H3_ALPN, FrameType, H3Connection
 from aioquic.h3.events import DataReceived, DatagramReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, StreamReset
+from capsules import DATA, FINAL_DATA, capsule, take
 from cryptography.hazmat.primitives.asymmetric import ec
 
-DATA, FINAL_DATA = 0x2028D7F2, 0x2028D7F3
 CONNECT_PROTOCOL = 0x8
 
 
@@ -50,14 +49,8 @@ class Tunnel:
         self.changed = asyncio.Event()
 
     def take_capsules(self):
-        while True:
-            buffer = Buffer(data=self.raw)
-            try:
-                kind, length = buffer.pull_uint_var(), buffer.pull_uint_var()
-                value = buffer.pull_bytes(length)
-            except ValueError:
-                return
-            self.raw = self.raw[buffer.tell() :]
+        whole, self.raw = take(self.raw)
+        for kind, value in whole:
             if kind in (DATA, FINAL_DATA):
                 assert not self.final, "something comes after FINAL_DATA"
                 self.data += value
@@ -67,10 +60,6 @@ class Tunnel:
         while not what(self):
             self.changed.clear()
             await asyncio.wait_for(self.changed.wait(), 20)
-
-
-def capsule(kind, data):
-    return encode_uint_var(kind) + encode_uint_var(len(data)) + data
 
 
 class Client(QuicConnectionProtocol):

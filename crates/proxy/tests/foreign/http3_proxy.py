@@ -10,13 +10,13 @@ import struct
 import sys
 
 from aioquic.asyncio import QuicConnectionProtocol, serve
-from aioquic.buffer import Buffer, encode_uint_var
+from aioquic.buffer import encode_uint_var
 from aioquic.h3.connection import H3_ALPN, FrameType, H3Connection, encode_frame
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import StopSendingReceived, StreamReset
+from capsules import DATA, FINAL_DATA, capsule, take
 
-DATA, FINAL_DATA = 0x2028D7F2, 0x2028D7F3
 CONNECT_ERROR = 0x10F
 ALL = set()
 
@@ -31,8 +31,7 @@ class Tunnel:
         self.pumps = []
 
     def send(self, kind, data):
-        capsule = encode_uint_var(kind) + encode_uint_var(len(data)) + data
-        self.proxy.http.send_data(self.stream, capsule, kind == FINAL_DATA)
+        self.proxy.http.send_data(self.stream, capsule(kind, data), kind == FINAL_DATA)
         self.proxy.transmit()
 
     def answer(self, status, *fields):
@@ -52,15 +51,8 @@ class Tunnel:
         self.pumps = [asyncio.ensure_future(it) for it in (self.up(), self.down())]
 
     def take(self, data, ended):
-        self.raw += data
-        while True:
-            buffer = Buffer(data=self.raw)
-            try:
-                kind, length = buffer.pull_uint_var(), buffer.pull_uint_var()
-                value = buffer.pull_bytes(length)
-            except ValueError:
-                return
-            self.raw = self.raw[buffer.tell() :]
+        whole, self.raw = take(self.raw + data)
+        for kind, value in whole:
             if kind in (DATA, FINAL_DATA):
                 self.queue.put_nowait((value, kind == FINAL_DATA))
 

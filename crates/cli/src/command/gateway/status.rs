@@ -1,11 +1,11 @@
 //! `bentpipe gateway status`: a running gateway for people, once or every second.
 
 use super::At;
+use super::status_lines::optional_lines;
 use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::Context;
-use bentpipe_gateway::optional_lines;
 use bentpipe_gateway::protocol::{self, Request};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;

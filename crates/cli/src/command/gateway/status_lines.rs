@@ -1,9 +1,9 @@
-//! What the status page for people has of parts that not every gateway has.
+//! What the status for people has of parts that not every gateway has.
 
 use serde_json::Value;
 
 /// A line each for SCONE, the tunnels and the UDP in them, where the status has them, as the control socket gives it.
-pub fn optional_lines(status: &Value) -> String {
+pub(super) fn optional_lines(status: &Value) -> String {
     let number = |path: &str| status.pointer(path).and_then(Value::as_u64).unwrap_or(0);
     let text = |path: &str| status.pointer(path).and_then(Value::as_str).unwrap_or("");
     let mut lines = String::new();
