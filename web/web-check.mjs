@@ -80,6 +80,20 @@ try {
   await told(page, "checked", null);
   assert.equal(new URL(page.url()).search, "", "the token is not left in the address");
 
+  // Of two scenarios that are chosen the last counts, also where the first comes later.
+  const slow = "**/api/scenarios/scenarios/geo.toml";
+  await page.route(slow, async (route) => {
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    await route.continue();
+  });
+  const late = page.waitForResponse(slow);
+  await page.locator("#scenario").selectOption("scenarios/geo.toml");
+  await page.locator("#scenario").selectOption("scenarios/split.toml");
+  await (await late).finished();
+  await page.waitForTimeout(100);
+  assert.match(await page.locator("#text").inputValue(), /bentpipe_rate/);
+  await page.unroute(slow);
+
   // A mistake is told at its line, and is found by a click.
   await page.locator("#scenario").selectOption("scenarios/split.toml");
   const text = page.locator("#text");

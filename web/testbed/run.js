@@ -25,6 +25,7 @@ class Editor {
     this.about = about;
     this.rows = [];
     this.turn = 0;
+    this.choice = 0;
     const groups = [...new Set(entries.map((entry) => entry.group))];
     this.select = make("select", { id: "scenario" }, groups.map((group) => make("optgroup", { label: group },
       entries.filter((entry) => entry.group === group).map((entry) => make("option", { value: entry.id }, entry.name)))));
@@ -74,14 +75,24 @@ class Editor {
     return this.engine[1].checked;
   }
 
+  /** Shows a scenario. Until it has come nothing can be written, for it would be written over; of several the last counts. */
   async choose(id) {
+    const own = ++this.choice;
     const entry = this.entries.find((entry) => entry.id === id);
     this.note.textContent = entry.about;
+    this.text.readOnly = true;
     const preset = id.startsWith("presets/");
     const path = id.split("/").map(encodeURIComponent).join("/");
-    this.rows = preset ? await ask(`/api/alternatives/${path}`) : [];
-    const { text } = preset ? this.rows[0] : await ask(`/api/scenarios/${path}`);
-    this.text.value = text;
+    try {
+      const asked = await ask(preset ? `/api/alternatives/${path}` : `/api/scenarios/${path}`);
+      if (own !== this.choice) return;
+      this.rows = preset ? asked : [];
+      this.text.value = preset ? asked[0].text : asked.text;
+    } finally {
+      if (own === this.choice) this.text.readOnly = false;
+    }
+    // What was said of the text before is not said of this one.
+    this.problems.replaceChildren();
     this.form.clear();
     this.shape = null;
     this.alternatives.hidden = !preset;
