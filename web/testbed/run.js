@@ -52,7 +52,7 @@ class Editor {
     this.start.addEventListener("click", once(() => this.run()));
     target.append(make("label", { class: "field", for: "scenario" }, "Scenario ", this.select), this.note, make("div", { class: "two" },
       make("div", {},
-        make("fieldset", {}, make("legend", {}, "Main values"), this.form.element),
+        this.values = make("fieldset", {}, make("legend", {}, "Main values"), this.form.element),
         this.alternatives,
         this.controlSet = make("fieldset", {}, make("legend", {}, "Senders' congestion control"), this.controls),
         this.pepSet = make("fieldset", {}, make("legend", {}, "PEPs"), this.peps),
@@ -80,7 +80,10 @@ class Editor {
     const own = ++this.choice;
     const entry = this.entries.find((entry) => entry.id === id);
     this.note.textContent = entry.about;
-    this.text.readOnly = true;
+    this.text.readOnly = this.values.disabled = this.start.disabled = true;
+    // A check of the text before has nothing to say any more.
+    this.end();
+    this.turn += 1;
     const preset = id.startsWith("presets/");
     const path = id.split("/").map(encodeURIComponent).join("/");
     try {
@@ -89,7 +92,7 @@ class Editor {
       this.rows = preset ? asked : [];
       this.text.value = preset ? asked[0].text : asked.text;
     } finally {
-      if (own === this.choice) this.text.readOnly = false;
+      if (own === this.choice) this.text.readOnly = this.values.disabled = false;
     }
     // What was said of the text before is not said of this one.
     this.problems.replaceChildren();
