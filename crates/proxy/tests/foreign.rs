@@ -422,6 +422,8 @@ fn node_asks_for_tunnels() {
     let bed = Bed::new("");
     let run = |what: &[&str]| bed.client(&node, "http2_client.mjs", what).all();
     let found = Found {
+        flight: "1000000",
+        end: "half-closed",
         echoed: &["echoed CONNECT", "echoed connect-tcp-12"],
         // CONNECT_ERROR (RFC 9113, section 8.5).
         reset: "reset 10",
@@ -432,6 +434,10 @@ fn node_asks_for_tunnels() {
 
 /// What a client of HTTP/2 finds, and what an intermediary may make of it.
 struct Found<'a> {
+    /// How many bytes of an echo may be under way.
+    flight: &'a str,
+    /// How the client ends it.
+    end: &'a str,
     /// What it has of [`echo`].
     echoed: &'a [&'a str],
     /// How it hears of a server's reset.
@@ -441,7 +447,8 @@ struct Found<'a> {
 }
 
 fn asks_by_http2(run: impl Fn(&[&str]) -> Vec<String>, found: &Found<'_>) {
-    assert_eq!(run(&["echo", &echo(), "1000000"]), found.echoed);
+    let echoed = run(&["echo", &echo(), "1000000", found.flight, found.end]);
+    assert_eq!(echoed, found.echoed);
     let downloaded = run(&["download", &source(4_000_000), "4000000"]);
     assert_eq!(downloaded, ["downloaded 4000000"]);
     assert_eq!(run(&["reset", &resetting()]), [found.reset]);
@@ -474,7 +481,6 @@ fn curl_goes_by_it() {
 
 /// Floods and broken frames end their own stream or connection, and friends' tunnels work beside all of them.
 #[test]
-#[ignore = "long: ten thousand streams twice; `cargo test -p bentpipe-proxy --test foreign -- --ignored`"]
 fn an_enemy_that_speaks_http2_disturbs_nobody() {
     let Some(python) = python() else { return };
     let bed = Bed::new("[limits]\nclient_connections = 64\ntunnels = 200\n");
@@ -491,10 +497,12 @@ fn an_enemy_that_speaks_http2_disturbs_nobody() {
     };
     // Where bytes were left unread the kernel resets, and what the proxy said is lost.
     let is_closed = |ended: &str| ended == ": closed" || ended.starts_with(": GOAWAY");
-    for attack in ["resets", "fields", "continuations", "noise"] {
+    for attack in ["fields", "continuations", "noise"] {
         let ended = verdict(attack);
         assert!(is_closed(ended), "{attack}{ended}");
     }
+    // Ten thousand that are begun and reset are fewer than may be so at once: an outage ends, and all of them come.
+    assert!(!is_closed(verdict("resets")), "{verdicts:?}");
     let overrun = verdict("window");
     assert!(
         is_closed(overrun) || overrun.ends_with(" FLOW_CONTROL_ERROR"),
@@ -513,7 +521,6 @@ fn an_enemy_that_speaks_http2_disturbs_nobody() {
 }
 
 #[test]
-#[ignore = "long: on a very busy host HAProxy has cut an echo short; `cargo test -p bentpipe-proxy --test foreign -- --ignored`"]
 fn haproxy_passes_tunnels_on() {
     let haproxy = program(&["/usr/sbin/haproxy"]);
     let (Some(haproxy), Some(node)) = (haproxy, node()) else {
@@ -534,10 +541,48 @@ fn haproxy_passes_tunnels_on() {
     command.args(["-db", "-f"]).arg(bed.file("haproxy.cfg"));
     let _running = Running::listening(&mut command, port);
     let found = Found {
+        // While the buffer of one stream is full HAProxy reads nothing of its connection, not even WINDOW_UPDATE: where more is under
+        // way each way than windows allow, which a client may let shrink to half of 64 kB, both sides wait until its timeouts.
+        flight: "30000",
+        end: "half-closed",
         echoed: &["echoed CONNECT", "echoed connect-tcp-12"],
         // It tells a client of any reset by CANCEL, and a server of none: it ends the stream.
         reset: "reset 8",
         abandoned: None,
+    };
+    asks_by_http2(|what| bed.by(&node, port, what), &found);
+}
+
+#[test]
+fn nghttpx_passes_tunnels_on() {
+    let nghttpx = program(&["/usr/sbin/nghttpx", "/usr/bin/nghttpx"]);
+    let (Some(nghttpx), Some(node)) = (nghttpx, node()) else {
+        return;
+    };
+    let bed = Bed::new("");
+    let port = free_port();
+    let file = |option: &str, name: &str| format!("--{option}={}", bed.file(name).display());
+    let back = format!(
+        "127.0.0.1,{};;proto=h2;tls;sni=localhost",
+        bed.address.port()
+    );
+    let mut command = Command::new(nghttpx);
+    command
+        .args(["--conf=/dev/null", "--http2-proxy", "--single-process"])
+        .arg(format!("--frontend=127.0.0.1,{port};no-tls"))
+        .arg(format!("--backend={back}"))
+        .arg(file("client-cert-file", "client.crt"))
+        .arg(file("client-private-key-file", "client.key"))
+        .arg(file("cacert", "servers.crt"));
+    let _running = Running::listening(&mut command, port);
+    let found = Found {
+        flight: "1000000",
+        // It keeps a client's half-close until the server has ended too, and offers extended CONNECT for nothing but WebSocket.
+        end: "reset",
+        echoed: &["echoed CONNECT"],
+        // It tells a client of a server's reset by an end.
+        reset: "reset 0",
+        abandoned: Some(ErrorKind::ConnectionReset),
     };
     asks_by_http2(|what| bed.by(&node, port, what), &found);
 }

@@ -1,13 +1,16 @@
 // A client of a proxy on HTTP/2, by Node.
 //
 // http2_client.mjs PROXY_PORT CA CERTIFICATE KEY WHAT ARGUMENTS...; with `-` for CA there is no TLS, as towards an intermediary
-//     echo PORT LENGTH       by classic CONNECT and, where it is offered, by connect-tcp: so many bytes there and back, half-closed here
+//     echo PORT LENGTH FLIGHT END
+//                            by classic CONNECT and, where it is offered, by connect-tcp: so many bytes there and back, of which so many
+//                            at most are under way, and then the end: `half-closed` here first, or `reset` once all is back
 //     reset PORT             the server resets
 //     abandon PORT           this side resets
 //     refused PORT...        the status and Proxy-Status of each
 //     download PORT LENGTH   by classic CONNECT
 // Prints what came of it, a line each, and `ready` last.
 
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import http2 from 'node:http2';
 
@@ -82,18 +85,29 @@ async function open(target, extended = false) {
 }
 
 const commands = {
-  async echo(target, length) {
+  async echo(target, length, flight, how) {
     const sent = Buffer.alloc(Number(length), 'abcdefghijklmnop');
     for (const extended of [false, true]) {
       if (extended && !settings.enableConnectProtocol) continue;
       const { request, came, end } = await open(target, extended);
-      if (extended) {
-        for (let at = 0; at < sent.length; at += 50000) request.write(capsule(DATA, sent.subarray(at, at + 50000)));
-        request.end(capsule(FINAL_DATA, Buffer.alloc(0)));
-      } else {
-        request.end(sent);
+      let arrived = 0;
+      request.on('data', (data) => { arrived += data.length; });
+      const early = end.then((ended) => { throw new Error(`${ended} after ${arrived} of ${sent.length}`); });
+      early.catch(() => {});
+      const more = () => Promise.race([once(request, 'data'), early]);
+      const step = Math.min(50000, Number(flight));
+      for (let at = 0; at < sent.length; at += step) {
+        while (at + step - arrived > Number(flight)) await more();
+        const piece = sent.subarray(at, at + step);
+        request.write(extended ? capsule(DATA, piece) : piece);
       }
-      await end;
+      if (how === 'half-closed') {
+        request.end(extended ? capsule(FINAL_DATA, Buffer.alloc(0)) : undefined);
+        await end;
+      } else {
+        while (arrived < sent.length) await more();
+        request.close(http2.constants.NGHTTP2_CANCEL);
+      }
       const [got, final] = extended ? inCapsules(Buffer.concat(came)) : [Buffer.concat(came), true];
       if (!got.equals(sent) || !final) throw new Error(`${got.length} of ${sent.length} came back`);
       console.log(extended ? 'echoed connect-tcp-12' : 'echoed CONNECT');

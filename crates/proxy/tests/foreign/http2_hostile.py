@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import sys
+import time
 
 import h2.config
 import h2.connection
@@ -243,13 +244,15 @@ def unread():
 
 def capsules(*bodies):
     """Bodies of connect-tcp that are none."""
-    ends = []
-    for body, end in bodies:
+
+    def one(body, end):
         raw = Raw()
         flags = ["END_STREAM"] if end else []
         raw.send(raw.headers(1, extended(ECHO)), DataFrame(1, body, flags=flags))
-        ends.append(raw.verdict())
-    return ", ".join(ends)
+        return raw.verdict()
+
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as each:
+        return ", ".join(each.map(one, *zip(*bodies)))
 
 
 def cut():
@@ -282,11 +285,13 @@ with concurrent.futures.ThreadPoolExecutor(len(ATTACKS)) as enemies:
     while not all(verdict.done() for verdict in verdicts):
         benign()
         friends += 1
+        time.sleep(0.05)
     # These take all tunnels of their key: what else it asks for would be refused.
     verdicts.append(enemies.submit(streams))
     while not verdicts[-1].done():
         benign()
         friends += 1
+        time.sleep(0.05)
     benign()
 ATTACKS += (streams,)
 for attack, verdict in zip(ATTACKS, verdicts):
