@@ -22,6 +22,7 @@
 
 mod capsule;
 mod draft_versions;
+mod forwarded;
 mod percent_encoding;
 mod proxy_status;
 mod request;

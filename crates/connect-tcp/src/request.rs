@@ -2,9 +2,11 @@
 
 use crate::capsule::Framing;
 use crate::draft_versions::{DRAFTS, Draft};
+use crate::forwarded;
 use crate::target::Target;
 use crate::template::Template;
 use crate::udp;
+use std::net::SocketAddr;
 use thiserror::Error;
 
 /// A field of a request or an answer: its name and its value.
@@ -19,6 +21,8 @@ pub struct Request {
     pub framing: Framing,
     /// The client sends nothing until it hears a `100`, or the answer.
     pub expects_continue: bool,
+    /// For whom it asks, where it says so (`Forwarded`): nobody has checked that.
+    pub client: Option<SocketAddr>,
 }
 
 /// A request that is none for a connection.
@@ -89,6 +93,7 @@ impl Request {
             target,
             framing,
             expects_continue: seen.expects_continue,
+            client: seen.client,
         })
     }
 }
@@ -103,6 +108,7 @@ struct Seen<'a> {
     path: Option<&'a [u8]>,
     capsules: bool,
     expects_continue: bool,
+    client: Option<SocketAddr>,
 }
 
 impl<'a> Seen<'a> {
@@ -115,6 +121,11 @@ impl<'a> Seen<'a> {
             b":path" => &mut self.path,
             b"capsule-protocol" => {
                 self.capsules = value == b"?1" || value.starts_with(b"?1;");
+                return Ok(());
+            }
+            b"forwarded" => {
+                // Of several the first tells who began.
+                self.client = self.client.or_else(|| forwarded::read(value));
                 return Ok(());
             }
             b"expect" if value.eq_ignore_ascii_case(b"100-continue") => {
@@ -165,27 +176,43 @@ impl<'a> Seen<'a> {
 }
 
 /// The fields of our request for `target` by way of the proxy of `template`, and how its stream carries the bytes: by the newest
-/// draft.
-pub fn fields(template: &Template, target: &Target) -> (Vec<(&'static str, String)>, Framing) {
+/// draft. It is told for whom we ask where that is said.
+pub fn fields(
+    template: &Template,
+    target: &Target,
+    client: Option<SocketAddr>,
+) -> (Vec<(&'static str, String)>, Framing) {
     let newest = &DRAFTS[0];
-    let fields = extended(newest.token, template, target);
+    let fields = extended(newest.token, template, target, client);
     (fields, Framing::Capsules(newest.numbers))
 }
 
 /// The fields of our request for UDP to `target` by way of the proxy of `template`, which is one [for UDP](Template::for_udp).
-pub fn udp_fields(template: &Template, target: &Target) -> (Vec<(&'static str, String)>, Framing) {
-    (extended(udp::TOKEN, template, target), Framing::Datagrams)
+pub fn udp_fields(
+    template: &Template,
+    target: &Target,
+    client: Option<SocketAddr>,
+) -> (Vec<(&'static str, String)>, Framing) {
+    let fields = extended(udp::TOKEN, template, target, client);
+    (fields, Framing::Datagrams)
 }
 
-fn extended(protocol: &str, template: &Template, target: &Target) -> Vec<(&'static str, String)> {
-    vec![
+fn extended(
+    protocol: &str,
+    template: &Template,
+    target: &Target,
+    client: Option<SocketAddr>,
+) -> Vec<(&'static str, String)> {
+    let mut fields = vec![
         (":method", "CONNECT".to_owned()),
         (":protocol", protocol.to_owned()),
         (":scheme", "https".to_owned()),
         (":authority", template.authority().to_owned()),
         (":path", template.expand(target)),
         ("capsule-protocol", "?1".to_owned()),
-    ]
+    ];
+    fields.extend(client.map(|client| (forwarded::NAME, forwarded::write(client))));
+    fields
 }
 
 #[cfg(test)]
@@ -235,7 +262,8 @@ mod tests {
     #[test]
     fn our_own_request_is_understood() {
         let target: Target = "[2001:db8::7]:443".parse().unwrap();
-        let (fields, framing) = fields(&templates()[0], &target);
+        let client = "[2001:db8::8]:4711".parse().ok();
+        let (fields, framing) = fields(&templates()[0], &target, client);
         let fields: Vec<_> = fields
             .iter()
             .map(|(name, value)| (*name, value.as_str()))
@@ -246,7 +274,8 @@ mod tests {
             Request {
                 target,
                 framing,
-                expects_continue: false
+                expects_continue: false,
+                client,
             }
         );
     }
@@ -255,7 +284,7 @@ mod tests {
     fn udp_is_asked_for_on_a_path_of_its_own() {
         let target: Target = "192.0.2.6:443".parse().unwrap();
         let template = templates()[0].for_udp().unwrap();
-        let (fields, framing) = udp_fields(&template, &target);
+        let (fields, framing) = udp_fields(&template, &target, None);
         let fields: Vec<_> = fields
             .iter()
             .map(|(name, value)| (*name, value.as_str()))

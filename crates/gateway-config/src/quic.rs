@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    FallBack, Fec, Guard, LinkOverhead, Loss, Mtu, Pacing, PeerKey, ReferenceTime, Remote,
-    RoundTrip, UdpFlows, UdpIdle, UdpPorts, WhenDown, Window,
+    ClientAddress, FallBack, Fec, Guard, LinkOverhead, Loss, Mtu, Pacing, PeerKey, ReferenceTime,
+    Remote, RoundTrip, UdpFlows, UdpIdle, UdpPorts, WhenDown, Window,
 };
 
 /// What is known of the path of a leg over QUIC, besides the link's rate towards the other end.
@@ -51,6 +51,8 @@ pub struct QuicCarrier {
     pub refuses: bool,
     /// Its path.
     pub path: QuicPath,
+    /// The far end is told the addresses of clients.
+    pub tells_clients: bool,
     /// The UDP that it carries; `None`: none.
     pub udp: Option<CarriedUdp>,
 }
@@ -110,6 +112,7 @@ impl QuicCarrier {
         let Terms {
             handshake,
             refuses,
+            tells_clients,
             path,
             udp,
         } = terms.read(table, receive_rate);
@@ -119,6 +122,7 @@ impl QuicCarrier {
             return Some(Self {
                 handshake,
                 refuses,
+                tells_clients,
                 path,
                 udp,
                 ..before.clone()
@@ -134,6 +138,7 @@ impl QuicCarrier {
             peer_key,
             handshake,
             refuses,
+            tells_clients,
             path,
             udp,
         })
@@ -143,6 +148,7 @@ impl QuicCarrier {
         Terms {
             handshake: self.handshake,
             refuses: self.refuses,
+            tells_clients: self.tells_clients,
             path: self.path.clone(),
             udp: self.udp.clone(),
         }
@@ -153,6 +159,7 @@ impl QuicCarrier {
 struct Terms {
     handshake: Handshake,
     refuses: bool,
+    tells_clients: bool,
     path: QuicPath,
     udp: Option<CarriedUdp>,
 }
@@ -162,6 +169,7 @@ impl Default for Terms {
         Self {
             handshake: Handshake::Early,
             refuses: false,
+            tells_clients: false,
             path: QuicPath::default(),
             udp: None,
         }
@@ -178,10 +186,13 @@ impl Terms {
         let path = path.read(table);
         let handshake = table.or("handshake", self.handshake);
         let WhenDown(refuses) = table.or("when_down", WhenDown(self.refuses));
+        let ClientAddress(tells_clients) =
+            table.or("client_address", ClientAddress(self.tells_clients));
         let udp = CarriedUdp::read(table, self.udp.as_ref());
         Self {
             handshake,
             refuses,
+            tells_clients,
             path,
             udp,
         }
@@ -207,12 +218,19 @@ impl QuicEnd {
     /// Reads what a leg with `carrier = "quic"` has in a scenario; the link carries `receive_rate` towards this end.
     pub(crate) fn read(table: &mut Table<'_, '_>, receive_rate: Option<Rate>) -> Self {
         let proxy: Option<String> = table.optional("proxy");
-        for key in ["identity", "peer_key"] {
+        let keys = "neither of them: whoever runs it makes keys for both ends";
+        for (key, expected) in [
+            ("identity", keys),
+            ("peer_key", keys),
+            (
+                "client_address",
+                "none: there the far end dials from its own address",
+            ),
+        ] {
             if table.has(key) {
                 // It is known, and wrong here.
                 table.says(key, "");
                 let what = format!("`{key}` in a scenario");
-                let expected = "neither of them: whoever runs it makes keys for both ends";
                 table.problem(key, Wrong::new(what, expected));
             }
         }
@@ -229,6 +247,7 @@ impl QuicEnd {
             refuses,
             path,
             udp,
+            ..
         } = Terms::default().read(table, receive_rate);
         Self {
             proxy,
@@ -241,12 +260,13 @@ impl QuicEnd {
 }
 
 /// The keys that only such a leg has.
-pub(crate) const KEYS: [&str; 14] = [
+pub(crate) const KEYS: [&str; 15] = [
     "proxy",
     "identity",
     "peer_key",
     "handshake",
     "when_down",
+    "client_address",
     "round_trip",
     "loss",
     "mtu",
@@ -457,6 +477,7 @@ mod tests {
             ),
             ("identity = \"gateway.key\"", "the file of a secret key"),
             ("when_down = \"pas\"", "did you mean `pass`?"),
+            ("client_address = \"told\"", "did you mean `tell`?"),
             ("fall_back = \"http3\"", "did you mean `http2`?"),
             ("fec = \"0.1%\"", "`0.001` is too little"),
             ("fec = \"mesured\"", "\"off\", \"measured\", or an overhead"),

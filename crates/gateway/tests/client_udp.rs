@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::pair::split_one;
+use support::pair::{Pair, split_one};
 use support::proxy::{self, Keys, OPEN, ProxyProcess, Tunnelled, is_up};
 use support::{Ip, Running, child, eventually};
 
@@ -163,6 +163,31 @@ fn a_tunnel_carries_the_ports_that_are_named() {
         let _echo = Echo::start(&on.pair.server, other);
         let socket = client(&on.pair.client, other);
         assert_eq!(ask(&socket, "x").unwrap(), ip.client());
+    }
+}
+
+/// A far end that may dial from clients' addresses does so for UDP as well, and the answers find their way.
+#[test]
+fn a_server_sees_the_client_where_the_far_end_may_show_it() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        let (pair, keys) = (Pair::new(), Keys::new());
+        let client_addresses = "addresses = [\"10.77.1.0/24\", \"fd77:1::/64\"]\n";
+        let far = format!(
+            "{OPEN}[[client]]\nkey = \"{}\"\n{client_addresses}",
+            keys.near
+        );
+        let proxy = proxy::start(&pair, &keys.proxy(ip, &keys.near, &far));
+        let near = keys.gateway(ip, &keys.far, &format!("{UDP}client_address = \"tell\"\n"));
+        let gateway = split_one(&pair.near, &near);
+        eventually("tunnels", || is_up(&gateway));
+        let _echo = Echo::start(&pair.server, server(ip));
+        let socket = client(&pair.client, server(ip));
+        assert_eq!(ask_again(&socket), ip.client());
+        assert_eq!(ask(&socket, "x").unwrap(), ip.client());
+        let status = proxy.status().unwrap().tunnels;
+        assert_eq!(status.counters.from_clients, 1);
+        assert!(status.udp.out >= 2, "{:?}", status.udp);
     }
 }
 

@@ -290,7 +290,11 @@ fn load_hold(rules: &Ruleset, queues: &[(u32, u16)]) -> Result<HoldTable, NftErr
 }
 
 /// Diverts by the first routing table of this process that no other gateway of it uses.
-fn divert(netlink: &Netlink, families: &[Family], mark: Mark) -> Result<Diversion, NetlinkError> {
+pub(crate) fn divert(
+    netlink: &Netlink,
+    families: &[Family],
+    mark: Mark,
+) -> Result<Diversion, NetlinkError> {
     let mut slot = 0;
     loop {
         match netlink.divert(families, mark, RULE_PRIORITY, slot) {

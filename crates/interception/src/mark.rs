@@ -9,7 +9,7 @@
 //! The roles of marks are: 0, an intercepted packet, to be delivered to this machine; 1, a socket of the terrestrial
 //! leg; 2, a socket of the satellite leg; 3, an intercepted packet that is not to be routed here yet; 4, a socket of the
 //! satellite leg whose packets our own TCP takes over; 5 and 6, packets of our own TCP to space and to such a socket; 19, an answer to a client's UDP that a tunnel carries; 22, the TCP
-//! socket beside a leg over QUIC; 0x41
+//! socket beside a leg over QUIC; 23, a socket of a tunnels' far end that dials from a client's address; 0x41
 //! and 0x42, dialled sockets of these legs whose packets conntrack is to see; 10 and 11, a datagram that throws the switch of the
 //! gateway's table; 14, a held SYN whose next hop does not answer; 0x80 + n, a SYN for a listener of worker n.
 //!
@@ -91,7 +91,7 @@ impl Marks {
     }
 
     /// The marks that an operator's rules may meet: those of sockets and of what is on the way to them.
-    pub fn of_sockets(self) -> [u32; 12] {
+    pub fn of_sockets(self) -> [u32; 13] {
         [
             self.intercepted(),
             self.found(),
@@ -102,6 +102,7 @@ impl Marks {
             self.carrying()[1],
             self.udp_answer(),
             self.beside_quic(),
+            self.from_client(),
             self.tracked(LegId::Lan),
             self.tracked(LegId::Sat),
             self.for_any_worker(),
@@ -161,6 +162,11 @@ impl Marks {
     /// The mark of the TCP socket beside a leg over QUIC. It is no flow's, so it has not the leg's.
     pub const fn beside_quic(self) -> u32 {
         self.0 | 22
+    }
+
+    /// The mark of sockets of a tunnels' far end that dial from a client's address.
+    pub const fn from_client(self) -> u32 {
+        self.0 | 23
     }
 
     /// The priorities of clients' UDP: of what waits to be carried by a tunnel, and of what is not, since its destination is translated.
@@ -318,6 +324,8 @@ mod tests {
             one.carrying()[0],
             one.carrying()[1],
             one.udp_answer(),
+            one.beside_quic(),
+            one.from_client(),
             one.switch()[0],
             one.switch()[1],
             one.unreachable(),

@@ -207,7 +207,7 @@ impl<'s> Drive<'s> {
             Some(connection) => {
                 let target = self.target(index);
                 self.sides[0]
-                    .open(connection, &target)
+                    .open(connection, &target, None)
                     .map_err(|error| error.to_string())
             }
             None => Err("the far end is not reached".to_owned()),

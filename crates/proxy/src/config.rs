@@ -16,6 +16,10 @@
 //! rate = "10Mbit/s"                        # towards the terminals, for all of them together
 //! receive_rate = "2Mbit/s"                 # from there; default: as `rate`
 //!
+//! [[client]]                               # one more whom it serves, for whose clients it dials from their own addresses
+//! key = "ed25519:..."
+//! addresses = ["10.1.0.0/16"]              # this host has to be on the servers' way back to them
+//!
 //! [[policy]]                               # the first that fits decides
 //! to = ["10.1.0.0/16", "fd00:1::/32"]
 //! port = [22, "8000-8099"]                 # default: any
@@ -105,6 +109,8 @@ pub struct Config {
     pub identity: PathBuf,
     /// Whom it serves.
     pub clients: Vec<PublicKey>,
+    /// The networks of clients in whose names servers are dialled, each with the key of the near end that may ask for it.
+    pub client_addresses: Vec<(PublicKey, Prefix)>,
     /// What is shown to clients that know no raw public keys, and who vouches for these; `None`: there are none.
     pub certificates: Option<CertificateFiles>,
     /// Where it listens for its operator; `None`: nowhere.
@@ -172,13 +178,23 @@ fn config(mut root: Table<'_, '_>) -> Option<Config> {
     let identity = root.required("identity", "\"/etc/bentpipe/proxy.key\"");
     let certificates = certificates(&mut root);
     let vouched = { certificates.as_ref() }.is_some_and(|files| files.authorities.is_some());
-    let clients = if vouched {
+    let client_addresses: Vec<_> = { root.list("client").into_iter() }
+        .flat_map(client)
+        .collect();
+    let clients = if vouched || !client_addresses.is_empty() {
         root.optional("clients").or(Some(Many(Vec::new())))
     } else {
         root.required("clients", "[\"ed25519:...\"]")
     };
-    let pinned = { clients.iter().flat_map(|Many(keys)| keys) }.any(|Key(key)| key.is_certified());
-    if pinned && certificates.is_none() {
+    let mut all: Vec<_> = { clients.into_iter().flat_map(|Many(keys)| keys) }
+        .map(|Key(key)| key)
+        .collect();
+    for (key, _) in &client_addresses {
+        if !all.contains(key) {
+            all.push(*key);
+        }
+    }
+    if all.iter().any(PublicKey::is_certified) && certificates.is_none() {
         let what = "`clients` has a key `sha256:...`, which stands in a certificate: such a client wants to see one too";
         let wrong = Wrong::new(
             what,
@@ -196,11 +212,12 @@ fn config(mut root: Table<'_, '_>) -> Option<Config> {
     let limits = root.table("limits").map_or_else(Limits::default, limits);
     let rules = root.list("policy").into_iter().flat_map(rules).collect();
     root.finish();
-    let (Listen(listen), KeyFile(identity), Many(clients)) = (listen?, identity?, clients?);
+    let (Listen(listen), KeyFile(identity)) = (listen?, identity?);
     Some(Config {
         listen,
         identity,
-        clients: clients.into_iter().map(|Key(key)| key).collect(),
+        clients: all,
+        client_addresses,
         certificates,
         control,
         metrics: metrics.and_then(|Metrics(address)| address),
@@ -295,6 +312,19 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
     }
     table.finish();
     limits
+}
+
+/// The networks of one client.
+fn client(mut table: Table<'_, '_>) -> Vec<(PublicKey, Prefix)> {
+    let key = table.required("key", "\"ed25519:...\"");
+    let networks = table.required("addresses", "[\"10.1.0.0/16\"]");
+    table.finish();
+    let (Some(Key(key)), Some(Many(networks))) = (key, networks) else {
+        return Vec::new();
+    };
+    { networks.into_iter() }
+        .map(|Net(prefix)| (key, prefix))
+        .collect()
 }
 
 /// The rules of one policy: one for each network and range of ports.
@@ -472,6 +502,21 @@ mod tests {
     }
 
     #[test]
+    fn who_has_networks_of_its_own_is_served() {
+        let text = format!(
+            "[[client]]\nkey = \"{KEY}\"\naddresses = [\"10.1.0.0/16\", \"fd00:1::/32\"]\n"
+        );
+        let config = read(&text).unwrap();
+        assert_eq!(
+            (config.clients.len(), config.client_addresses.len()),
+            (1, 2)
+        );
+        let alone = format!("listen = \"[::]:4433\"\nidentity = \"/k\"\n{text}");
+        let config = Config::parse("proxy.toml", &alone).unwrap();
+        assert_eq!(config.clients, [KEY.parse().unwrap()]);
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_place_and_a_way_out() {
         for (text, said) in [
             ("listne = \"x\"", "did you mean `listen`?"),
@@ -494,6 +539,7 @@ mod tests {
             ),
             ("[limits]\nudp_idle = \"1s\"", "from 5s to 1h"),
             ("[[policy]]\naction = \"allow\"", "`to`"),
+            ("[[client]]\naddresses = \"10.0.0.0/8\"", "`key`"),
             (
                 "[[policy]]\nto = \"10.0.0.0/8\"\naction = \"alow\"",
                 "did you mean `allow`?",

@@ -12,10 +12,12 @@ mod command;
 mod config;
 mod metrics;
 mod reload;
+mod return_paths;
 mod server;
 mod status;
 
 pub use command::{Command, Failure, run};
 pub use config::{Config, ConfigError, Limits};
+pub use return_paths::ReturnPathError;
 pub use server::{Ending, Proxy, StartError};
 pub use status::Status;

@@ -64,6 +64,11 @@ pub(crate) fn text(status: &Status) -> Result<String, fmt::Error> {
             counters.asked,
         ),
         (
+            "proxy_from_clients",
+            "Dials from clients' own addresses.",
+            counters.from_clients,
+        ),
+        (
             "proxy_opened",
             "Tunnels whose dial succeeded.",
             counters.opened,

@@ -1,6 +1,7 @@
 //! What may change in a running proxy.
 
 use crate::config::Config;
+use crate::return_paths::ReturnPaths;
 use crate::server::policy;
 use bentpipe_quic::Identity;
 use bentpipe_tunnel_sockets::{Far, Handle};
@@ -15,6 +16,7 @@ pub(crate) struct Reloader {
     handle: Handle,
     identity: Identity,
     current: Arc<Mutex<(Config, Far)>>,
+    return_paths: ReturnPaths,
 }
 
 /// The keys that differ and take a restart.
@@ -44,12 +46,14 @@ impl Reloader {
         identity: Identity,
         config: Config,
         far: Far,
+        return_paths: ReturnPaths,
     ) -> Self {
         Self {
             file,
             handle,
             identity,
             current: Arc::new(Mutex::new((config, far))),
+            return_paths,
         }
     }
 
@@ -83,23 +87,32 @@ impl Reloader {
                 "{keys} cannot change in a running proxy: start it again"
             ));
         }
-        let far = Far {
-            policy: policy(&new).map_err(|error| error.to_string())?,
-            dial_timeout: new.limits.dial,
-            client: new.limits.client,
-            idle: new.limits.idle,
-            udp_idle: new.limits.udp_idle,
-            templates: current.1.templates.clone(),
-        };
+        let policy = policy(&new).map_err(|error| error.to_string())?;
         // They are read again even where their names are the old ones: certificates are renewed.
         let certificates = { new.certificates.as_ref() }
             .map(|files| files.read(&self.identity))
             .transpose()
             .map_err(|error| error.to_string())?;
+        let client_addresses =
+            { self.return_paths.follow(&new) }.map_err(|error| error.to_string())?;
+        let far = Far {
+            policy,
+            dial_timeout: new.limits.dial,
+            client: new.limits.client,
+            idle: new.limits.idle,
+            udp_idle: new.limits.udp_idle,
+            templates: current.1.templates.clone(),
+            client_addresses,
+        };
         self.handle.serve(far.clone());
         self.handle.trust(new.clients.clone(), certificates);
         *current = (new, far);
         Ok(())
+    }
+
+    /// Makes again what leads answers to clients' addresses here, where others have removed it; says whether there is anything to look after.
+    pub(crate) fn look_at_paths(&self) -> bool {
+        self.return_paths.look()
     }
 
     /// Looks for the addresses of this host again, which policies keep closed.

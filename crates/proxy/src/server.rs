@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::metrics;
 use crate::reload::Reloader;
+use crate::return_paths::{ReturnPathError, ReturnPaths};
 use crate::status::Status;
 use bentpipe_bpf::LazyControls;
 use bentpipe_connect_tcp::Template;
@@ -11,6 +12,7 @@ use bentpipe_management::control_socket::{self, Answering};
 use bentpipe_management::metrics_server::{self, Documents};
 use bentpipe_management::{BoundedServer, Shutdown, SocketFile};
 use bentpipe_os::netlink::{Netlink, NetlinkError};
+use bentpipe_os::sweep;
 use bentpipe_process::sched;
 use bentpipe_quic::UnusableControl;
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
@@ -32,6 +34,8 @@ use thiserror::Error;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the addresses of this host are looked at.
 const LOOK: Duration = Duration::from_secs(30);
+/// And whether somebody has removed what leads answers to clients' addresses here.
+const LOOK_AT_PATHS: Duration = Duration::from_secs(1);
 
 /// All sockets of HTTP/2 are on the one link, and need no mark to tell which.
 const UNMARKED: u32 = 0;
@@ -75,6 +79,9 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
+    /// Answers to dials from clients' addresses cannot be led here.
+    #[error(transparent)]
+    ReturnPath(#[from] ReturnPathError),
     /// The kernel refused something small.
     #[error("cannot {doing} ({source}): see the kernel's reason")]
     System {
@@ -196,6 +203,12 @@ impl Proxy {
         let certificates = config.certificates.as_ref().map(read).transpose()?;
         let mut quic = config.quic(identity.clone())?;
         quic.certificates = certificates;
+        if !config.client_addresses.is_empty() {
+            for line in sweep::sweep().to_string().lines() {
+                tracing::warn!("left by an earlier run: {line}");
+            }
+        }
+        let return_paths = ReturnPaths::default();
         let far = Far {
             policy: policy(config)?,
             // The path alone is looked at: whoever knows the key may call the proxy as he likes.
@@ -204,6 +217,7 @@ impl Proxy {
             client: config.limits.client,
             idle: config.limits.idle,
             udp_idle: config.limits.udp_idle,
+            client_addresses: return_paths.follow(config)?,
         };
         let mut driver = Driver::far(&quic, config.listen, far.clone())?;
         let mut controls = LazyControls::default();
@@ -224,6 +238,7 @@ impl Proxy {
             identity,
             config.clone(),
             far,
+            return_paths,
         );
         let desk = Desk {
             handle,
@@ -294,7 +309,7 @@ impl Proxy {
         epoll.add(shutdown, 0, Interest::READ)?;
         epoll.add(&*self.ended, 1, Interest::READ)?;
         let mut events = Events::with_capacity(2);
-        let mut until = None::<Instant>;
+        let (mut until, mut looked) = (None::<Instant>, Instant::now());
         while { &self.carrying }
             .as_ref()
             .is_some_and(|one| !one.is_finished())
@@ -309,8 +324,13 @@ impl Proxy {
                 self.desk.handle.drain();
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            epoll.wait(&mut events, Some(left.unwrap_or(LOOK).min(LOOK)))?;
-            if until.is_none() {
+            let look = match self.desk.reloader.look_at_paths() {
+                true => LOOK_AT_PATHS,
+                false => LOOK,
+            };
+            epoll.wait(&mut events, Some(left.unwrap_or(look).min(look)))?;
+            if until.is_none() && looked.elapsed() >= LOOK {
+                looked = Instant::now();
                 self.desk.reloader.look_at_addresses();
             }
         }

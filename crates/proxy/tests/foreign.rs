@@ -350,9 +350,10 @@ fn aioquic_is_the_far_end() {
     let (near, handle, thread) = near(key);
     until("the far end is not reached", &|| near.is_up());
     let target = |port: &str| SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
+    let client = SocketAddr::from(([192, 0, 2, 7], 40_000));
     let ask = |port: &str| {
         let (told, answers) = channel();
-        let ticket = near.ask(target(port).into(), move |answer| {
+        let ticket = near.ask(target(port).into(), client, move |answer| {
             let _ = told.send(answer);
         });
         let answer = answers.recv_timeout(PATIENCE).unwrap();

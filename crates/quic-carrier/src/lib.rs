@@ -16,7 +16,7 @@ pub use client_port::PortParts;
 
 use bentpipe_bpf::LazyControls;
 use bentpipe_connect_tcp::{DialError, Template};
-use bentpipe_gateway_config::{CarriedUdp, Handshake, Leg};
+use bentpipe_gateway_config::{CarriedUdp, Ends, Handshake, Leg};
 use bentpipe_quic::{ParseKeyError, UnusableControl};
 use bentpipe_relay::{Answer, Keep, NoTunnel, Tunnel, TunnelPlan, Tunnels};
 use bentpipe_tunnel_sockets::{
@@ -89,6 +89,10 @@ impl QuicCarrier {
                 let lack = tcp.lack.clone();
                 (driver.with_http2(tcp, 1)?, lack)
             }
+        };
+        let driver = match carrier.tells_clients {
+            true => driver.telling_clients(),
+            false => driver,
         };
         let handle = driver.handle();
         let plan = TunnelPlan {
@@ -163,9 +167,9 @@ impl Tunnels for NearEnd {
         self.0.carry(TcpStream::from(client), server.into(), keep);
     }
 
-    fn ask(&self, server: SocketAddr, answer: Answer) -> Box<dyn Tunnel> {
+    fn ask(&self, (client, server): Ends, answer: Answer) -> Box<dyn Tunnel> {
         let answer = move |result: Result<(), sockets::NoTunnel>| answer(result.map_err(reason));
-        Box::new(Asked(self.0.ask(server.into(), answer)))
+        Box::new(Asked(self.0.ask(server.into(), client, answer)))
     }
 }
 

@@ -42,8 +42,8 @@ pub trait Tunnels: fmt::Debug + Send + Sync {
     /// Carries a client's connection to `server`, and resets it where that fails; `keep` is dropped when it has ended.
     fn carry(&self, client: OwnedFd, server: SocketAddr, keep: Keep);
 
-    /// Asks for a tunnel to `server`. `answer` is called from another thread, unless the tunnel is dropped before.
-    fn ask(&self, server: SocketAddr, answer: Answer) -> Box<dyn Tunnel>;
+    /// Asks for a tunnel between `ends`. `answer` is called from another thread, unless the tunnel is dropped before.
+    fn ask(&self, ends: Ends, answer: Answer) -> Box<dyn Tunnel>;
 }
 
 /// Is told whether the far end has dialled.
@@ -117,7 +117,7 @@ impl FarSide {
             };
             shared.tell_tunnel_answer(worker, answer);
         };
-        Self::Tunnel(tunnels.ask(ends.1, Box::new(answer)))
+        Self::Tunnel(tunnels.ask(ends, Box::new(answer)))
     }
 
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {

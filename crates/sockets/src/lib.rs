@@ -5,6 +5,7 @@
 //! no protocol machine and no policy; interfaces, routes, tables and namespaces are in `bentpipe-os`. Begin with
 //! [`socket`] and [`epoll`].
 
+pub mod borrowed_address;
 pub mod epoll;
 pub mod netfilter;
 pub mod netlink_message;

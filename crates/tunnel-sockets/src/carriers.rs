@@ -7,6 +7,7 @@ use bentpipe_tunnel::{
     Closed, DatagramCounters, Event, Http2, NotSent, OpenError, Read, Role, Side, TunnelId,
 };
 use bytes::Bytes;
+use std::net::SocketAddr;
 
 /// Both, with the calls that they have in common.
 pub(crate) struct Carriers {
@@ -75,11 +76,12 @@ impl Carriers {
         &mut self,
         connection: ConnectionId,
         target: &Target,
+        client: Option<SocketAddr>,
     ) -> Result<TunnelId, OpenError> {
         if connection.is_elsewhere() {
-            self.http2.open(connection, target)
+            self.http2.open(connection, target, client)
         } else {
-            self.quic.open(connection, target)
+            self.quic.open(connection, target, client)
         }
     }
 
@@ -87,11 +89,12 @@ impl Carriers {
         &mut self,
         connection: ConnectionId,
         target: &Target,
+        client: Option<SocketAddr>,
     ) -> Result<TunnelId, OpenError> {
         if connection.is_elsewhere() {
-            self.http2.open_udp(connection, target)
+            self.http2.open_udp(connection, target, client)
         } else {
-            self.quic.open_udp(connection, target)
+            self.quic.open_udp(connection, target, client)
         }
     }
 

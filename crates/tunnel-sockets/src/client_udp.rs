@@ -344,7 +344,9 @@ impl Driver {
     /// A tunnel for a flow, where the far end takes one more.
     fn open_for_client(&mut self, ends: UdpEnds) -> Option<TunnelId> {
         let connection = self.udp_carrier()?;
-        self.side.open_udp(connection, &ends.server.into()).ok()
+        let tells = matches!(&self.part, Part::Near(asking) if asking.tells_clients);
+        let client = Some(ends.client).filter(|_| tells);
+        { self.side.open_udp(connection, &ends.server.into(), client) }.ok()
     }
 
     fn udp_carrier(&self) -> Option<ConnectionId> {

@@ -4,16 +4,16 @@
 use crate::client_udp::ClientFlows;
 use crate::dial::failure;
 use crate::driver::{Driver, Part};
-use crate::far_end::is_own;
+use crate::far_end::{Candidates, is_own, is_taken};
 use bentpipe_connect_tcp::DialError;
 use bentpipe_quic::ConnectionId;
 use bentpipe_sockets::epoll::{Epoll, Interest};
 use bentpipe_sockets::udp::{self, is_too_long};
 use bentpipe_tunnel::{NotSent, Read, TunnelId};
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 /// Datagrams of a socket before others have their turn.
@@ -138,18 +138,26 @@ impl Driver {
     }
 
     /// Far: opens a socket to the first of these that may be reached.
-    pub(crate) fn dial_udp(&mut self, tunnel: TunnelId, addresses: VecDeque<SocketAddr>) {
+    pub(crate) fn dial_udp(&mut self, tunnel: TunnelId, candidates: Candidates) {
         let Part::Far(serving) = &self.part else {
             return;
         };
         let policy = &serving.far.policy;
         let mut why = DialError::Prohibited;
-        for address in addresses
-            .into_iter()
-            .filter(|&one| policy.allows(one, is_own))
-        {
-            match udp::connected(address) {
-                Ok(socket) => return self.begin_udp(tunnel, socket),
+        let (client, rest) = (candidates.client, candidates.rest);
+        for address in { rest.into_iter() }.filter(|&one| policy.allows(one, is_own)) {
+            let source = self.source(tunnel, client, address);
+            let begun = match udp::connected(address, source) {
+                Err(error) if source.is_some() && is_taken(&error) => {
+                    udp::connected(address, None).map(|socket| (socket, None))
+                }
+                begun => begun.map(|socket| (socket, source)),
+            };
+            match begun {
+                Ok((socket, source)) => {
+                    self.counters.from_clients += u64::from(source.is_some());
+                    return self.begin_udp(tunnel, socket);
+                }
                 Err(error) => why = failure(&error),
             }
         }

@@ -85,6 +85,8 @@ pub struct Counters {
     pub fall_backs: u64,
     /// Tunnels that were asked for.
     pub asked: u64,
+    /// Dials from clients' own addresses.
+    pub from_clients: u64,
     /// Tunnels whose dial succeeded.
     pub opened: u64,
     /// Flows of which both sides said their end.
@@ -108,6 +110,7 @@ impl Default for Counters {
             lost: 0,
             fall_backs: 0,
             asked: 0,
+            from_clients: 0,
             opened: 0,
             ended: 0,
             reset: 0,

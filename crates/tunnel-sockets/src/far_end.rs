@@ -1,5 +1,6 @@
 //! What only a far end does: it dials.
 
+use crate::client_addresses::ClientAddresses;
 use crate::dial::{Resolver, failure};
 use crate::driver::{Driver, Part};
 use crate::flow::Phase;
@@ -7,6 +8,7 @@ use crate::target_policy::Policy;
 use bentpipe_base::Instant;
 use bentpipe_connect_tcp::{DialError, Host, Request, Template};
 use bentpipe_quic::{ConnectionId, PublicKey};
+use bentpipe_sockets::borrowed_address::BorrowedAddress;
 use bentpipe_sockets::epoll::Waker;
 use bentpipe_sockets::socket::{self, Dial};
 use bentpipe_tunnel::TunnelId;
@@ -31,6 +33,8 @@ pub struct Far {
     pub idle: Option<Duration>,
     /// A UDP flow on which nothing goes for so long is ended.
     pub udp_idle: Duration,
+    /// For which clients servers are dialled from these clients' own addresses.
+    pub client_addresses: ClientAddresses,
 }
 
 /// What one client, a key, may have at a time.
@@ -56,12 +60,43 @@ pub(crate) fn is_own(address: IpAddr) -> bool {
     binds(address) && !binds(nobodys)
 }
 
+/// Where a tunnel's dial may go.
+pub(crate) struct Candidates {
+    /// The addresses that are still to be tried.
+    pub(crate) rest: VecDeque<SocketAddr>,
+    /// For whom, as the near end says.
+    pub(crate) client: Option<SocketAddr>,
+}
+
+/// Begins a dial, from `source` where that is possible at present: the client's port may be in use between the same ends. Says from where.
+fn connect(
+    server: SocketAddr,
+    source: Option<BorrowedAddress>,
+) -> io::Result<(TcpStream, Dial, Option<BorrowedAddress>)> {
+    let begin = |source: Option<BorrowedAddress>| {
+        let socket = socket::stream(server)?;
+        { source.iter() }.try_for_each(|source| source.bind(&socket))?;
+        let dial = socket::connect(&socket, server)?;
+        Ok((TcpStream::from(socket), dial, source))
+    };
+    match begin(source) {
+        Err(error) if source.is_some() && is_taken(&error) => begin(None),
+        begun => begun,
+    }
+}
+
+/// Whether a dial's own address or port was in use.
+pub(crate) fn is_taken(error: &io::Error) -> bool {
+    let kind = error.kind();
+    kind == io::ErrorKind::AddrInUse || kind == io::ErrorKind::AddrNotAvailable
+}
+
 /// The state of a far end.
 pub(crate) struct Serving {
     pub(crate) far: Far,
     resolver: Resolver,
-    /// Of tunnels whose name is asked for or whose dial is under way: the addresses that are still to be tried.
-    candidates: BTreeMap<TunnelId, VecDeque<SocketAddr>>,
+    /// Tunnels whose name is asked for or whose dial is under way.
+    candidates: BTreeMap<TunnelId, Candidates>,
     /// When dials end that have not ended by themselves; those that have are still among them.
     dials: BTreeSet<(std::time::Instant, TunnelId)>,
 }
@@ -125,15 +160,22 @@ impl Driver {
         if self.is_over(serving, tunnel) {
             return self.refuse(tunnel, DialError::Limit);
         }
-        let port = request.target.port;
-        match request.target.host {
-            Host::Address(address) => self.dial(tunnel, [(address, port).into()].into()),
+        let Request { target, client, .. } = request;
+        let port = target.port;
+        let candidates = |rest| Candidates { rest, client };
+        match target.host {
+            Host::Address(address) => {
+                self.dial(tunnel, candidates([(address, port).into()].into()));
+            }
             Host::Name(name) => {
                 let Part::Far(serving) = &mut self.part else {
                     return;
                 };
                 match serving.resolver.ask(tunnel, name, port) {
-                    Ok(()) => drop(serving.candidates.insert(tunnel, VecDeque::new())),
+                    Ok(()) => {
+                        let none_yet = candidates(VecDeque::new());
+                        serving.candidates.insert(tunnel, none_yet);
+                    }
                     Err(why) => self.refuse(tunnel, why),
                 }
             }
@@ -148,22 +190,26 @@ impl Driver {
         let answers: Vec<_> = serving.resolver.answers.try_iter().collect();
         for answer in answers {
             // Who has given up meanwhile wants no dial.
-            if !self.forget_dial(answer.tunnel) {
+            let Some(asked) = self.forget_dial(answer.tunnel) else {
                 continue;
-            }
+            };
+            let client = asked.client;
             match answer.found {
-                Ok(found) => self.dial(answer.tunnel, found.into()),
+                Ok(found) => {
+                    let rest = found.into();
+                    self.dial(answer.tunnel, Candidates { rest, client });
+                }
                 Err(why) => self.refuse(answer.tunnel, why),
             }
         }
         self.end_late_dials();
     }
 
-    /// Far: a tunnel's name is not asked for any more, nor is its target dialled; whether it was.
-    pub(crate) fn forget_dial(&mut self, tunnel: TunnelId) -> bool {
+    /// Far: a tunnel's name is not asked for any more, nor is its target dialled; what was to be dialled yet, where it was.
+    pub(crate) fn forget_dial(&mut self, tunnel: TunnelId) -> Option<Candidates> {
         match &mut self.part {
-            Part::Far(serving) => serving.candidates.remove(&tunnel).is_some(),
-            Part::Near(_) => false,
+            Part::Far(serving) => serving.candidates.remove(&tunnel),
+            Part::Near(_) => None,
         }
     }
 
@@ -200,26 +246,24 @@ impl Driver {
     }
 
     /// Far: dials the first of these that may be reached, and the next where that fails.
-    pub(crate) fn dial(&mut self, tunnel: TunnelId, mut addresses: VecDeque<SocketAddr>) {
+    pub(crate) fn dial(&mut self, tunnel: TunnelId, mut candidates: Candidates) {
         if self.side.is_udp(tunnel) {
-            return self.dial_udp(tunnel, addresses);
+            return self.dial_udp(tunnel, candidates);
         }
         let Part::Far(serving) = &self.part else {
             return;
         };
         let far = &serving.far;
-        addresses.retain(|&address| far.policy.allows(address, is_own));
+        { &mut candidates.rest }.retain(|&address| far.policy.allows(address, is_own));
         let until = std::time::Instant::now() + far.dial_timeout;
         let mut why = DialError::Prohibited;
-        while let Some(address) = addresses.pop_front() {
-            let begun = socket::stream(address).and_then(|fd| {
-                let dial = socket::connect(&fd, address)?;
-                Ok((TcpStream::from(fd), dial))
-            });
-            match begun {
-                Ok((socket, Dial::Pending | Dial::Connected)) => {
+        while let Some(address) = candidates.rest.pop_front() {
+            let source = self.source(tunnel, candidates.client, address);
+            match connect(address, source) {
+                Ok((socket, Dial::Pending | Dial::Connected, source)) => {
+                    self.counters.from_clients += u64::from(source.is_some());
                     if let Part::Far(serving) = &mut self.part {
-                        serving.candidates.insert(tunnel, addresses);
+                        serving.candidates.insert(tunnel, candidates);
                         serving.dials.insert((until, tunnel));
                     }
                     let phase = Phase::Dialling(until);
@@ -233,6 +277,22 @@ impl Driver {
             }
         }
         self.refuse(tunnel, why);
+    }
+
+    /// Far: the client's address from which `server` is dialled for a tunnel, whose near end says that it asks for `client`; `None`: this
+    /// host's own is.
+    pub(crate) fn source(
+        &self,
+        tunnel: TunnelId,
+        client: Option<SocketAddr>,
+        server: SocketAddr,
+    ) -> Option<BorrowedAddress> {
+        let (Part::Far(serving), Some(client)) = (&self.part, client) else {
+            return None;
+        };
+        let key = self.connections.get(&tunnel.connection)?.key;
+        let from = &serving.far.client_addresses;
+        from.source(&key, client, server, is_own)
     }
 
     /// Far: something happened to a socket that dials.
@@ -258,15 +318,11 @@ impl Driver {
     }
 
     fn dial_failed(&mut self, tunnel: TunnelId, why: DialError) {
-        let rest = match &mut self.part {
-            Part::Far(serving) => serving.candidates.remove(&tunnel).unwrap_or_default(),
-            Part::Near(_) => VecDeque::new(),
-        };
+        let left = self.forget_dial(tunnel);
         self.abort(tunnel);
-        if rest.is_empty() {
-            self.refuse(tunnel, why);
-        } else {
-            self.dial(tunnel, rest);
+        match left.filter(|left| !left.rest.is_empty()) {
+            Some(left) => self.dial(tunnel, left),
+            None => self.refuse(tunnel, why),
         }
     }
 

@@ -16,6 +16,7 @@
 mod awaited;
 mod carriers;
 mod certificate_files;
+mod client_addresses;
 mod client_udp;
 mod datagram_flow;
 mod dial;
@@ -37,6 +38,7 @@ mod udp_health;
 mod udp_port;
 
 pub use certificate_files::{CertificateFileError, CertificateFiles, read_certificate_key};
+pub use client_addresses::ClientAddresses;
 pub use client_udp::{ClientDatagram, ClientPort, ClientVerdict, UdpBounds, UdpEnds};
 pub use datagram_flow::UdpStatus;
 pub use driver::{Driver, DriverError};

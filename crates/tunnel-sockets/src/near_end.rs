@@ -49,8 +49,8 @@ type Answer = Box<dyn FnOnce(Result<(), NoTunnel>) + Send>;
 
 /// What other threads hand in.
 pub(crate) enum Hand {
-    Carry(TcpStream, Target, Keep, AwaitedAnswer),
-    Ask(u64, Target, Answer, AwaitedAnswer),
+    Carry(TcpStream, (Target, Option<SocketAddr>), Keep, AwaitedAnswer),
+    Ask(u64, (Target, SocketAddr), Answer, AwaitedAnswer),
     Join(u64, TcpStream, Keep),
     Forget(u64),
 }
@@ -88,9 +88,9 @@ impl Near {
 
     /// Carries a client's connection to `target`; it is reset where that fails. What the client has said leaves with the request.
     pub fn carry(&self, socket: TcpStream, target: Target, keep: Keep) {
-        let client = socket.peer_addr().ok().map(|address| address.ip());
-        let awaited = self.awaited.begin(client);
-        self.hand(Hand::Carry(socket, target, keep, awaited));
+        let client = socket.peer_addr().ok();
+        let awaited = self.awaited.begin(client.map(|address| address.ip()));
+        self.hand(Hand::Carry(socket, (target, client), keep, awaited));
     }
 
     /// How many tunnels were asked for that have no answer yet, and how many of these carry connections of `client`.
@@ -98,15 +98,21 @@ impl Near {
         self.awaited.count(client)
     }
 
-    /// Asks for a tunnel to `target`; `answer` is called in the driver's thread, unless the ticket was dropped before.
+    /// Asks for a tunnel to `target` for `client`; `answer` is called in the driver's thread, unless the ticket was dropped before.
     pub fn ask(
         &self,
         target: Target,
+        client: SocketAddr,
         answer: impl FnOnce(Result<(), NoTunnel>) + Send + 'static,
     ) -> Ticket {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let awaited = self.awaited.begin(None);
-        self.hand(Hand::Ask(number, target, Box::new(answer), awaited));
+        self.hand(Hand::Ask(
+            number,
+            (target, client),
+            Box::new(answer),
+            awaited,
+        ));
         Ticket {
             number: Some(number),
             near: self.clone(),
@@ -164,6 +170,8 @@ pub(crate) struct Asking {
     full: Arc<AtomicBool>,
     /// The second carrier.
     pub(crate) fall_back: FallBack,
+    /// The far end is told for whom a tunnel is asked for.
+    pub(crate) tells_clients: bool,
     /// The far end takes tunnels on QUIC; and perhaps it is not there any more.
     ready: bool,
     doubted: bool,
@@ -202,6 +210,7 @@ impl Asking {
             up,
             full,
             fall_back: FallBack::default(),
+            tells_clients: false,
             ready: false,
             doubted: false,
             again: Instant::ZERO,
@@ -284,6 +293,15 @@ impl Drop for Asking {
 }
 
 impl Driver {
+    /// Near: the far end is told for which clients tunnels are asked for, by their address and port.
+    #[must_use]
+    pub fn telling_clients(mut self) -> Self {
+        if let Part::Near(asking) = &mut self.part {
+            asking.tells_clients = true;
+        }
+        self
+    }
+
     /// Near: connects where there is no connection, and takes what is handed in.
     pub(crate) fn ask_all(&mut self, now: Instant) {
         self.attend_clients();
@@ -422,10 +440,13 @@ impl Driver {
             && let Some(connection) = asking.carrier()
             && let Some((since, hand)) = asking.waiting.pop_front()
         {
-            let (Hand::Carry(_, target, ..) | Hand::Ask(_, target, ..)) = &hand else {
-                continue;
+            let (target, client) = match &hand {
+                Hand::Carry(_, (target, client), ..) => (target, *client),
+                Hand::Ask(_, (target, client), ..) => (target, Some(*client)),
+                Hand::Join(..) | Hand::Forget(_) => continue,
             };
-            match self.side.open(connection, target) {
+            let client = client.filter(|_| asking.tells_clients);
+            match self.side.open(connection, target, client) {
                 Ok(tunnel) => {
                     self.counters.asked += 1;
                     match hand {

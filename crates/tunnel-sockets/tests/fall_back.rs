@@ -492,7 +492,7 @@ fn resets_and_refusals_go_by_tcp() {
     // A port where nobody listens.
     let nobody = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
     let (sender, answer) = channel();
-    let _ticket = pair.near.ask(nobody.into(), move |result| {
+    let _ticket = pair.near.ask(nobody.into(), nobody, move |result| {
         sender.send(result).unwrap();
     });
     let answer = answer.recv_timeout(Duration::from_secs(5)).unwrap();

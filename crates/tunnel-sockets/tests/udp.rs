@@ -101,7 +101,7 @@ impl Bed {
 
     fn open(&mut self, target: &str) -> TunnelId {
         let target: Target = target.parse().unwrap();
-        self.near.open_udp(self.connection, &target).unwrap()
+        self.near.open_udp(self.connection, &target, None).unwrap()
     }
 
     /// Sends a payload and waits for an answer.

@@ -166,7 +166,7 @@ impl<Q: Quic> Side<Q> {
         stream.is_some_and(|stream| stream.framing == Framing::Datagrams)
     }
 
-    /// Near: asks for a tunnel. It may be written to at once; [`Event::Answered`] comes, or [`Event::Lost`].
+    /// Near: asks for a tunnel, and says that it is for `client`. It may be written to at once; [`Event::Answered`] comes, or [`Event::Lost`].
     ///
     /// # Errors
     /// [`OpenError`].
@@ -174,8 +174,9 @@ impl<Q: Quic> Side<Q> {
         &mut self,
         connection: ConnectionId,
         target: &Target,
+        client: Option<SocketAddr>,
     ) -> Result<TunnelId, OpenError> {
-        self.ask(connection, target, false)
+        self.ask(connection, target, client, false)
     }
 
     /// Near: asks for a tunnel of UDP, as [`Self::open`] does for one of TCP.
@@ -186,8 +187,9 @@ impl<Q: Quic> Side<Q> {
         &mut self,
         connection: ConnectionId,
         target: &Target,
+        client: Option<SocketAddr>,
     ) -> Result<TunnelId, OpenError> {
-        self.ask(connection, target, true)
+        self.ask(connection, target, client, true)
     }
 
     /// Far: the tunnel's target was dialled.

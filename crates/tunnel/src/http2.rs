@@ -294,10 +294,11 @@ impl Http2 {
         &mut self,
         connection: ConnectionId,
         target: &Target,
+        client: Option<SocketAddr>,
     ) -> Result<TunnelId, OpenError> {
         { self.connections.get_mut(&connection) }
             .ok_or(OpenError::NotReady)?
-            .open(target, &self.settings, false)
+            .open((target, client), &self.settings, false)
     }
 
     /// Far: the tunnel's target was dialled, or was not, for that reason.

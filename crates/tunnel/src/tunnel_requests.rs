@@ -8,6 +8,7 @@ use bentpipe_connect_tcp::{
 };
 use bentpipe_quic::{self as quic, Code, ConnectionId, Direction, End, Quic, StreamRef};
 use h3wire::{FieldRef, H3Code};
+use std::net::SocketAddr;
 
 impl<Q: Quic> Side<Q> {
     pub(crate) fn asked(&mut self, tunnel: TunnelId, request: Result<Request, Refusal>) {
@@ -54,6 +55,7 @@ impl<Q: Quic> Side<Q> {
         &mut self,
         connection: ConnectionId,
         target: &Target,
+        client: Option<SocketAddr>,
         udp: bool,
     ) -> Result<TunnelId, OpenError> {
         let http = { self.connections.get_mut(&connection) }.ok_or(OpenError::NotReady)?;
@@ -64,9 +66,9 @@ impl<Q: Quic> Side<Q> {
         let template = template.ok_or(OpenError::NotReady)?;
         let (fields, framing) = if udp {
             let template = { template.for_udp() }.filter(|_| http.takes_datagrams());
-            udp_fields(&template.ok_or(OpenError::NotReady)?, target)
+            udp_fields(&template.ok_or(OpenError::NotReady)?, target, client)
         } else {
-            fields(template, target)
+            fields(template, target, client)
         };
         let stream = { self.quic.open(connection, Direction::Both) }.map_err(|why| match why {
             quic::Unopened::Limited => OpenError::Limited,

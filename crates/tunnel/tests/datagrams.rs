@@ -14,7 +14,7 @@ use support::Pair;
 impl Pair {
     fn open_udp(&mut self) -> TunnelId {
         let target = "192.0.2.9:443".parse().unwrap();
-        self.near.open_udp(self.connection, &target).unwrap()
+        self.near.open_udp(self.connection, &target, None).unwrap()
     }
 
     /// A tunnel of UDP that stands.

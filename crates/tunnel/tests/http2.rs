@@ -29,7 +29,9 @@ fn bytes_and_half_closes_go_both_ways() {
 fn what_is_said_at_once_arrives_with_the_request() {
     let mut pair = Pair::new();
     let target: Target = "192.0.2.9:80".parse().unwrap();
-    let near = pair.sides[NEAR].open(pair.ids[NEAR], &target).unwrap();
+    let near = pair.sides[NEAR]
+        .open(pair.ids[NEAR], &target, None)
+        .unwrap();
     pair.sides[NEAR]
         .write(near, &mut Chunk::from_static(b"hello"))
         .unwrap();
@@ -211,7 +213,9 @@ fn udp(told: &[Event], tunnel: TunnelId) -> Vec<&[u8]> {
 fn udp_goes_in_capsules_both_ways() {
     let mut pair = Pair::new();
     let target: Target = "192.0.2.9:80".parse().unwrap();
-    let near = pair.sides[NEAR].open_udp(pair.ids[NEAR], &target).unwrap();
+    let near = pair.sides[NEAR]
+        .open_udp(pair.ids[NEAR], &target, None)
+        .unwrap();
     pair.sides[NEAR].send_udp(near, b"early").unwrap();
     pair.run();
     let far = pair.asked();

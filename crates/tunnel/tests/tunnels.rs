@@ -361,7 +361,7 @@ fn a_far_side_that_shuts_down_takes_no_more_and_ends_what_stands_in_peace() {
     pair.until(|pair| pair.near_told.contains(&Event::GoingAway(pair.connection)));
     let target = "192.0.2.1:80".parse().unwrap();
     assert_eq!(
-        pair.near.open(pair.connection, &target),
+        pair.near.open(pair.connection, &target, None),
         Err(OpenError::GoingAway)
     );
     write(&mut pair.near, tunnel, b"still here");
@@ -386,7 +386,7 @@ fn a_lost_connection_takes_its_tunnels_along() {
     assert_eq!(pair.near.finish(tunnel), Err(Closed));
     let target = "192.0.2.1:80".parse().unwrap();
     assert_eq!(
-        pair.near.open(connection, &target),
+        pair.near.open(connection, &target, None),
         Err(OpenError::NotReady)
     );
 }

@@ -107,6 +107,16 @@ impl Value for WhenDown {
     }
 }
 
+/// What the far end hears of clients.
+pub(super) struct ClientAddress(pub(super) bool);
+
+impl Value for ClientAddress {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let all = [("hide", false), ("tell", true)];
+        word(value, source, "way with clients' addresses", &all).map(Self)
+    }
+}
+
 /// What carries beside QUIC.
 pub(super) struct FallBack(pub(super) bool);
 

@@ -4,7 +4,7 @@ use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_cc::{LinkParams, Settings};
 use bentpipe_connect_tcp::{Target, Template};
 use bentpipe_quic::{Config, CongestionControl, Identity, Limits, Path};
-use bentpipe_tunnel_sockets::{ClientLimits, Far, Near, Policy, Rule};
+use bentpipe_tunnel_sockets::{ClientAddresses, ClientLimits, Far, Near, Policy, Rule};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,7 @@ pub(crate) fn far(
             own: Vec::new(),
         },
         templates: vec![template.clone()],
+        client_addresses: ClientAddresses::default(),
         dial_timeout: Duration::from_secs(5),
         client: ClientLimits {
             connections: 2,

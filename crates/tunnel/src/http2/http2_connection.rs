@@ -301,7 +301,7 @@ impl Http2Connection {
     /// Near: asks for a tunnel.
     pub(super) fn open(
         &mut self,
-        target: &Target,
+        (target, client): (&Target, Option<SocketAddr>),
         settings: &Settings,
         udp: bool,
     ) -> Result<TunnelId, OpenError> {
@@ -324,9 +324,9 @@ impl Http2Connection {
         let template = settings.templates.first().ok_or(OpenError::NotReady)?;
         let (fields, framing) = if udp {
             let template = template.for_udp().ok_or(OpenError::NotReady)?;
-            udp_fields(&template, target)
+            udp_fields(&template, target, client)
         } else {
-            fields(template, target)
+            fields(template, target, client)
         };
         let request = write_request(&fields).ok_or(OpenError::NotReady)?;
         let (response, send): (ResponseFuture, _) =

@@ -9,6 +9,7 @@ use bentpipe_connect_tcp::{Framing, NoPayload, Target, UDP_CAPSULE_MAX, udp_caps
 use bentpipe_quic::ConnectionId;
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 impl Http2 {
     /// What became of UDP payloads.
@@ -31,10 +32,11 @@ impl Http2 {
         &mut self,
         connection: ConnectionId,
         target: &Target,
+        client: Option<SocketAddr>,
     ) -> Result<TunnelId, OpenError> {
         { self.connections.get_mut(&connection) }
             .ok_or(OpenError::NotReady)?
-            .open(target, &self.settings, true)
+            .open((target, client), &self.settings, true)
     }
 
     /// Sends a UDP payload, once as far as this end sees. A near side may before the answer has come. What finds the one before it still

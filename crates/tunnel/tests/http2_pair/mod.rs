@@ -149,7 +149,7 @@ impl Pair {
 
     pub(crate) fn open(&mut self) -> Result<TunnelId, OpenError> {
         let target: Target = "192.0.2.9:80".parse().unwrap();
-        let opened = self.sides[NEAR].open(self.ids[NEAR], &target);
+        let opened = self.sides[NEAR].open(self.ids[NEAR], &target, None);
         self.run();
         opened
     }

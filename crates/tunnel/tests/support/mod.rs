@@ -129,7 +129,7 @@ impl Pair {
 
     pub(crate) fn open(&mut self, target: &str) -> TunnelId {
         let target: Target = target.parse().unwrap();
-        self.near.open(self.connection, &target).unwrap()
+        self.near.open(self.connection, &target, None).unwrap()
     }
 
     /// Opens, and has the far side accept; returns it once the near side knows.
