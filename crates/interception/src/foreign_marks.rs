@@ -33,7 +33,7 @@ impl ForeignMarks {
     /// Reads the rules of the calling thread's namespace: nft's, and those of routing.
     pub fn look() -> Self {
         let mut found = Self::default();
-        match nft::list(&["ruleset"]) {
+        match nft::list_rules() {
             Ok(rules) => found.read(&rules),
             Err(error) => tracing::warn!(%error, "cannot see which marks the rules compare"),
         }

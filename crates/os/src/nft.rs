@@ -220,6 +220,17 @@ pub fn list(what: &[&str]) -> Result<String, NftError> {
     run(&arguments, "", &format!("list {}", what.join(" ")))
 }
 
+/// All rules of the calling thread's namespace, as `nft --terse list ruleset` shows them: without the elements of sets and maps that
+/// have a name. Of an operator's hundred thousand addresses nft would make text for seconds.
+///
+/// # Errors
+/// With nft's own words.
+pub fn list_rules() -> Result<String, NftError> {
+    run(&RULES, "", "list ruleset")
+}
+
+const RULES: [&str; 3] = ["--terse", "list", "ruleset"];
+
 fn talk_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::FileTooLarge => {

@@ -210,7 +210,7 @@ fn sweep_folders(report: &mut Report) {
 }
 
 fn sweep_tables(living: &Living, report: &mut Report) {
-    let listing = match nft::list(&["tables"]) {
+    let listing = match nft::list_rules() {
         Ok(listing) => listing,
         // Without nft there is no table of ours.
         Err(nft::NftError::Start(_)) => return,
@@ -220,9 +220,10 @@ fn sweep_tables(living: &Living, report: &mut Report) {
         }
     };
     for line in listing.lines() {
-        let Some(table) = line.trim().strip_prefix("table ") else {
+        let Some(head) = line.strip_prefix("table ") else {
             continue;
         };
+        let table = head.split(" {").next().unwrap_or_default();
         let name = table.split_whitespace().last();
         if !name.is_some_and(|name| living.have_abandoned(name)) {
             continue;
