@@ -3,8 +3,9 @@
 //! [`Ruleset`] is the gateway's nft table as text; the head of its file describes the path of a packet. [`Interception`] puts
 //! it into the kernel, with the queues for SYNs and the routes to this machine, and a thread keeps it there.
 //! [`AdmissionSwitch`] is the switch by which new connections are split or pass. [`Marks`] are how packets, sockets and
-//! rules recognise each other. [`ReturnPath`] is for the far end of tunnels alone: what servers answer to dials from clients' addresses. Packets are not handled here, nor are listeners and dials: that is `bentpipe-relay`; who
-//! throws the switch and when is decided in `bentpipe-gateway`.
+//! rules recognise each other. Packets are not handled here, nor are listeners and dials: that is `bentpipe-relay`; who
+//! throws the switch and when is decided in `bentpipe-gateway`. [`ReturnPath`] is another thing, for the far end of tunnels: it leads what
+//! servers answer to dials from clients' addresses.
 //! Begin with the head of `ruleset.rs`.
 #![forbid(unsafe_code)]
 

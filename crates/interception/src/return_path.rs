@@ -22,6 +22,8 @@ pub struct ReturnPath {
     table: OwnerTable,
     diversion: Diversion,
     watch: Watch,
+    /// Some of it may be missing.
+    is_doubted: bool,
     marks: Marks,
     networks: Vec<Prefix>,
 }
@@ -86,6 +88,7 @@ impl ReturnPath {
             table: load(marks, &networks)?,
             diversion,
             watch,
+            is_doubted: false,
             marks,
             networks,
         })
@@ -101,8 +104,10 @@ impl ReturnPath {
             self.table = load(self.marks, &self.networks)?;
             restored = true;
         }
-        if self.watch.may_have_lost(self.diversion.table()) {
+        self.is_doubted |= self.watch.may_have_lost(self.diversion.table());
+        if self.is_doubted {
             restored |= self.diversion.restore(&families(&self.networks))?;
+            self.is_doubted = false;
         }
         Ok(restored)
     }

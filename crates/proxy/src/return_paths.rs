@@ -35,14 +35,13 @@ struct State {
 }
 
 impl ReturnPaths {
-    /// Leads the answers for the networks of `config` from now on; gives what dials go by.
+    /// Leads the answers for the networks of `config` too from now on; gives what dials go by.
     ///
     /// # Errors
     /// [`ReturnPathError`]; then everything stays as it was.
     pub(crate) fn follow(&self, config: &Config) -> Result<ClientAddresses, ReturnPathError> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if config.client_addresses.is_empty() {
-            state.path = None;
             return Ok(ClientAddresses::default());
         }
         Need::NetAdmin.check()?;
@@ -50,14 +49,17 @@ impl ReturnPaths {
             Some(marks) => marks,
             None => Marks::of_this_process()?,
         };
-        let wanted: Vec<_> = { config.client_addresses.iter() }
-            .map(|(_, network)| *network)
-            .collect();
-        if { &state.path }
-            .as_ref()
-            .is_none_or(|path| path.networks() != wanted)
-        {
-            state.path = Some(ReturnPath::new(marks, wanted)?);
+        // What was led before is led on: flows that stand have such addresses.
+        let mut led =
+            { state.path.as_ref() }.map_or_else(Vec::new, |path| path.networks().to_vec());
+        let before = led.len();
+        for (_, network) in &config.client_addresses {
+            if !led.contains(network) {
+                led.push(*network);
+            }
+        }
+        if led.len() > before {
+            state.path = Some(ReturnPath::new(marks, led)?);
         }
         state.marks = Some(marks);
         Ok(ClientAddresses {
