@@ -6,11 +6,11 @@ mod thread_set;
 
 pub use start::StartError;
 
-use crate::congestion::CongestionControls;
-use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
-use crate::handle::{
+use crate::command_handle::{
     Command, CommandError, CommandReceiver, Handle, ReplySender, StartSettings, Submission,
 };
+use crate::congestion::CongestionControls;
+use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
 use crate::scone::Scone;
 use bentpipe_base::Bytes;
 use bentpipe_carrier::CarrierHandle;

@@ -22,14 +22,14 @@
 #![forbid(unsafe_code)]
 
 mod ack_thinning;
+mod command_handle;
 mod config_file;
 mod congestion;
 mod descriptor_budget;
 mod filter_chain_skipper;
 mod gateway;
-mod handle;
 mod liveness_watchdog;
-mod manage;
+mod operator_interface;
 mod reader_heartbeat;
 mod scone;
 mod snoop;
@@ -43,12 +43,12 @@ pub use bentpipe_gateway_config::{
 pub use bentpipe_interception::{InterceptError, Limit, Marks, ProbeError, lost_over_loopback};
 pub use bentpipe_management::{Shutdown, SignalError};
 pub use bentpipe_relay::{AdmissionMode, ListenError, NamedCounter, Snapshot};
+pub use command_handle::{CommandError, Handle};
 pub use config_file::{ConfigError, load};
 pub use congestion::CongestionError;
 pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
-pub use handle::{CommandError, Handle};
-pub use manage::protocol;
-pub use manage::{ConfigSource, ManageError, Manager};
+pub use operator_interface::protocol;
+pub use operator_interface::{ConfigSource, ManageError, Manager};
 pub use scone::SconeStatus;
 pub use status::{
     FlowCounts, FlowLegStatus, FlowStatus, LegStatus, LimitsNow, Status, UnsplitCount,

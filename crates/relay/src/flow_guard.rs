@@ -1,7 +1,7 @@
 //! Keeps a flow in the gateway's count for as long as it lives.
 
 use crate::client_flows::Places;
-use crate::shared::Shared;
+use crate::worker_coordination::Shared;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -24,11 +24,11 @@ pub mod listen;
 pub mod memory_pressure;
 mod pump;
 mod recent_answers;
-mod shared;
 mod socket_policy;
 mod tunnel;
 mod unanswered_dials;
 mod worker;
+mod worker_coordination;
 mod worker_freeze;
 
 /// What [`flow_limit`] shares; its tests put loom's in their place.
@@ -41,7 +41,7 @@ pub use flow_limit::FlowBounds;
 pub use flow_stats::{Distribution, FlowRecord, FlowStats, FlowTimes, Histogram};
 pub use handshake::{DescriptorReserve, HandshakeTable, SynBacklogLimit};
 pub use listen::{ListenError, Listener, Listeners};
-pub use shared::{AdmissionMode, Impairment, Lifecycle, Settings, Shared};
 pub use socket_policy::{LegPolicies, SocketPolicy};
 pub use tunnel::{Answer, Keep, NoTunnel, Tunnel, TunnelPlan, Tunnels};
 pub use worker::{SynQueue, Worker, WorkerParts};
+pub use worker_coordination::{AdmissionMode, Impairment, Lifecycle, Settings, Shared};

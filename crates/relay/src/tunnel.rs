@@ -5,7 +5,7 @@
 //! by [`Shared::tell_tunnel_answer`]. Early, the accepted socket is handed on, and what the client says leaves at once.
 
 use crate::flow_guard::FlowGuard;
-use crate::shared::Shared;
+use crate::worker_coordination::Shared;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Ends;
 use bentpipe_sockets::tcp;

@@ -7,11 +7,11 @@ mod tunnels;
 
 use super::thread_set::{Role, ThreadSet};
 use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
+use crate::command_handle::{Handle, StartSettings};
 use crate::congestion::{CongestionControls, CongestionError};
 use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
-use crate::handle::{Handle, StartSettings};
 use crate::liveness_watchdog::{self, Watchdog};
-use crate::manage::protocol::{self, Request};
+use crate::operator_interface::protocol::{self, Request};
 use crate::scone::Scone;
 use crate::status::{StartFacts, StatusCollector};
 use bentpipe_carrier::{CarrierError, CarrierHandle};

@@ -3,8 +3,8 @@
 use super::{SynQueue, Worker};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{HeldSyn, QueuedPacket};
-use crate::shared::Settings;
 use crate::tunnel::{FarSide, NoTunnel, TunnelAnswer, TunnelPlan};
+use crate::worker_coordination::Settings;
 use bentpipe_gateway_config::{Carrier, Ends, LegId, Syn};
 use bentpipe_sockets::nfqueue::Verdict;
 use bentpipe_sockets::timer;

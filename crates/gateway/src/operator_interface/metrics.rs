@@ -1,7 +1,7 @@
 //! The page for Prometheus in the OpenMetrics text format 1.0, made for each scrape from the counters and the kernel's
 //! list of connections.
 
-use crate::handle::Handle;
+use crate::command_handle::Handle;
 use crate::status::{LegStatus, Status};
 use bentpipe_gateway_config::LegId;
 use bentpipe_management::openmetrics::{Kind, Page};

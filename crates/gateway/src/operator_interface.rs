@@ -5,7 +5,7 @@
 mod metrics;
 pub mod protocol;
 
-use crate::handle::{CommandError, Handle};
+use crate::command_handle::{CommandError, Handle};
 use bentpipe_gateway_config::{Config, ControlSocket};
 use bentpipe_management::control_protocol::Answer;
 use bentpipe_management::control_socket::Answering;
