@@ -115,7 +115,7 @@ pub(crate) fn policy(config: &Config) -> Result<Policy, NetlinkError> {
 
 /// What an operator's threads have of a proxy.
 #[derive(Clone)]
-struct Desk {
+struct OperatorInterface {
     handle: Handle,
     reloader: Reloader,
     began: Instant,
@@ -123,7 +123,7 @@ struct Desk {
     key: String,
 }
 
-impl Desk {
+impl OperatorInterface {
     fn status(&self) -> Option<Status> {
         let tunnels = self.handle.status(PATIENCE)?;
         Some(Status {
@@ -155,7 +155,7 @@ impl Desk {
     }
 }
 
-impl Documents for Desk {
+impl Documents for OperatorInterface {
     fn metrics(&self) -> Result<String, fmt::Error> {
         self.status()
             .as_ref()
@@ -182,7 +182,7 @@ impl Drop for EndGuard {
 
 /// A running proxy.
 pub struct Proxy {
-    desk: Desk,
+    operator: OperatorInterface,
     carrying: Option<JoinHandle<Result<usize, DriverError>>>,
     ended: Arc<Waker>,
     /// They are in the kernel while they live.
@@ -240,7 +240,7 @@ impl Proxy {
             far,
             return_paths,
         );
-        let desk = Desk {
+        let operator = OperatorInterface {
             handle,
             reloader,
             began: Instant::now(),
@@ -248,11 +248,11 @@ impl Proxy {
             key,
         };
         let control = { config.control.as_deref() }
-            .map(|path| open_control(path, &desk))
+            .map(|path| open_control(path, &operator))
             .transpose()?;
         let metrics = config.metrics.map(|address| {
             let listener = TcpListener::bind(address);
-            let served = listener.and_then(|listener| metrics_server::serve(listener, &desk));
+            let served = listener.and_then(|listener| metrics_server::serve(listener, &operator));
             served.map_err(|source| StartError::Metrics { address, source })
         });
         let metrics = metrics.transpose()?;
@@ -266,9 +266,9 @@ impl Proxy {
         let carrying = thread::Builder::new()
             .name("tunnels".to_owned())
             .spawn(work);
-        tracing::info!(%listen, key = desk.key, "ready");
+        tracing::info!(%listen, key = operator.key, "ready");
         Ok(Self {
-            desk,
+            operator,
             carrying: Some(carrying.map_err(system("start a thread"))?),
             ended,
             _controls: controls,
@@ -279,23 +279,23 @@ impl Proxy {
 
     /// Its address, of UDP and, with a second carrier, of TCP.
     pub const fn address(&self) -> SocketAddr {
-        self.desk.listen
+        self.operator.listen
     }
 
     /// How it stands; `None` where it does not answer.
     pub fn status(&self) -> Option<Status> {
-        self.desk.status()
+        self.operator.status()
     }
 
     /// Reads its configuration again, by the function that this gives.
     pub(crate) fn reload(&self) -> impl Fn() -> Result<(), String> + Send + use<> {
-        let reloader = self.desk.reloader.clone();
+        let reloader = self.operator.reloader.clone();
         move || reloader.reload()
     }
 
     /// Whether it still carries, by the function that this gives.
     pub(crate) fn pulse(&self) -> impl Fn(Duration) -> bool + Send + use<> {
-        let handle = self.desk.handle.clone();
+        let handle = self.operator.handle.clone();
         move |patience| handle.status(patience).is_some()
     }
 
@@ -316,22 +316,22 @@ impl Proxy {
         {
             if shutdown.take() || until.is_some_and(|until| until <= Instant::now()) {
                 if until.is_some() {
-                    self.desk.handle.stop();
+                    self.operator.handle.stop();
                     break;
                 }
                 tracing::info!("draining: no more tunnels are taken");
-                until = Some(Instant::now() + self.desk.reloader.drain());
-                self.desk.handle.drain();
+                until = Some(Instant::now() + self.operator.reloader.drain());
+                self.operator.handle.drain();
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let look = match self.desk.reloader.look_at_paths() {
+            let look = match self.operator.reloader.look_at_paths() {
                 true => LOOK_AT_PATHS,
                 false => LOOK,
             };
             epoll.wait(&mut events, Some(left.unwrap_or(look).min(look)))?;
             if until.is_none() && looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                self.desk.reloader.look_at_addresses();
+                self.operator.reloader.look_at_addresses();
             }
         }
         match self.carrying.take().map(JoinHandle::join) {
@@ -346,7 +346,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         if let Some(carrying) = self.carrying.take() {
-            self.desk.handle.stop();
+            self.operator.handle.stop();
             // How it ended was told by whoever waited for it.
             let _ = carrying.join();
         }
@@ -355,11 +355,14 @@ impl Drop for Proxy {
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Proxy").field(&self.desk.listen).finish()
+        f.debug_tuple("Proxy").field(&self.operator.listen).finish()
     }
 }
 
-fn open_control(path: &Path, desk: &Desk) -> Result<(BoundedServer, SocketFile), StartError> {
+fn open_control(
+    path: &Path,
+    operator: &OperatorInterface,
+) -> Result<(BoundedServer, SocketFile), StartError> {
     if UnixStream::connect(path).is_ok() {
         return Err(StartError::InUse(path.to_owned()));
     }
@@ -368,8 +371,8 @@ fn open_control(path: &Path, desk: &Desk) -> Result<(BoundedServer, SocketFile),
         source,
     };
     let (listener, pending) = SocketFile::make(path).map_err(refused)?;
-    let desk = desk.clone();
-    let answer = move |request: &Request, may_order| desk.answer(request, may_order);
+    let operator = operator.clone();
+    let answer = move |request: &Request, may_order| operator.answer(request, may_order);
     let server = control_socket::serve(listener, Answering::default(), answer).map_err(refused)?;
     Ok((server, pending.take().map_err(refused)?))
 }
