@@ -60,6 +60,12 @@ impl<Q: Quic> Side<Q> {
             if !carries || stream.finishing || stream.framing == Framing::Datagrams {
                 return Err(Closed);
             }
+            if stream.unheard {
+                // A server that has closed resets who goes on, but its client shall have all that it said before.
+                let dropped = data.split_off(0).len();
+                let open = !stream.final_read;
+                return { open }.then_some(written + dropped).ok_or(Closed);
+            }
             let length = data.len().min(PIECE);
             let capsule = stream.framing.header(length as u64, false);
             let whole = capsule.len() + length;
@@ -136,7 +142,9 @@ impl<Q: Quic> Side<Q> {
         if !stream.finishing || stream.final_sent || !stream.outbox.is_empty() {
             return;
         }
-        if let Framing::Capsules(_) = stream.framing {
+        if let Framing::Capsules(_) = stream.framing
+            && !stream.unheard
+        {
             let last = stream.framing.header(0, true);
             let id = engine_id(tunnel.stream);
             if let Ok(frame) = http.engine.send_data(id, last.len() as u64, false) {
@@ -161,7 +169,7 @@ impl<Q: Quic> Side<Q> {
         let both = !matches!(stream.framing, Framing::Capsules(_)) || stream.final_read;
         if stream.final_sent && both && stream.outbox.is_empty() && !stream.closed {
             let id = engine_id(tunnel.stream);
-            stream.closed = http.engine.send_data(id, 0, true).is_ok();
+            stream.closed = stream.unheard || http.engine.send_data(id, 0, true).is_ok();
             self.settle(tunnel.connection);
         }
         if let Some(stream) = self.stream(tunnel)
@@ -173,6 +181,21 @@ impl<Q: Quic> Side<Q> {
                 self.events.push_back(Event::Done(tunnel));
             }
         }
+    }
+
+    /// Near: the far end has said all that it will of a tunnel, or is about to, and wants to hear no more: a refusal, or the rest of
+    /// what a server sent that has closed.
+    pub(crate) fn unheard(&mut self, tunnel: TunnelId) {
+        let Some(stream) = self.stream(tunnel) else {
+            return;
+        };
+        stream.unheard = true;
+        stream.outbox.clear();
+        let starved = core::mem::take(&mut stream.starved);
+        if starved {
+            self.events.push_back(Event::Writable(tunnel));
+        }
+        self.finish_if_asked(tunnel);
     }
 
     /// A tunnel broke the protocol, or its peer listens no more.

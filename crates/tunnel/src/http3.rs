@@ -186,6 +186,10 @@ impl<Q: Quic> Side<Q> {
                     self.close_if_done(tunnel);
                 }
                 h3wire::Event::StreamAborted { stream, .. } => self.gone(on(stream)),
+                h3wire::Event::SendStopped {
+                    stream,
+                    code: H3Code::NO_ERROR,
+                } if self.role == Role::Near => self.unheard(on(stream)),
                 h3wire::Event::SendStopped { stream, .. } => {
                     // Nobody reads what TCP sends: the connection is of no more use.
                     self.abort(on(stream));

@@ -45,6 +45,8 @@ pub(crate) struct Stream {
     /// The driver has read it, and all before it: only then does our direction of the stream end, so that its end tells the peer
     /// that nothing is left that the loss of the connection could take.
     pub(crate) final_read: bool,
+    /// Near: the peer reads no more of it, and what it says is whole all the same (RFC 9114, section 4.1).
+    pub(crate) unheard: bool,
     /// Our direction of the stream has ended.
     pub(crate) closed: bool,
     /// The peer's has.
@@ -66,6 +68,7 @@ impl Stream {
             final_sent: false,
             final_seen: false,
             final_read: false,
+            unheard: false,
             closed: false,
             ended: false,
         }

@@ -283,6 +283,55 @@ fn a_reset_reaches_the_other_side_whoever_begins_and_whenever() {
     }
 }
 
+/// A far end that has answered whole may say that it reads no more, with H3_NO_ERROR (RFC 9114, section 4.1): what it has said counts.
+#[test]
+fn what_a_far_end_says_that_listens_no_more_is_not_lost() {
+    const NO_ERROR: Code = Code(0x100);
+    let mut pair = Pair::over(0.0);
+    // A refusal, before which the word comes.
+    let refused = pair.open("192.0.2.1:80");
+    pair.until(|pair| pair.asked().is_some());
+    let quic = pair.far.quic_mut();
+    quic.end(refused, End::Stop(NO_ERROR)).unwrap();
+    pair.run_for(Duration::from_millis(100));
+    pair.far.refuse(refused, DialError::Refused).unwrap();
+    let told = Event::Answered(refused, Err(DialError::Refused));
+    pair.until(|pair| pair.near_told.contains(&told));
+    pair.near_told.clear();
+    pair.far_told.clear();
+    // The last of what a server sent that has closed.
+    for half_closed in [false, true] {
+        let tunnel = pair.stand();
+        write(&mut pair.near, tunnel, b"hello");
+        if half_closed {
+            pair.near.finish(tunnel).unwrap();
+        }
+        pair.run_for(Duration::from_secs(1));
+        write(&mut pair.far, tunnel, &[7; 50_000]);
+        pair.far.finish(tunnel).unwrap();
+        let quic = pair.far.quic_mut();
+        quic.end(tunnel, End::Finish).unwrap();
+        quic.end(tunnel, End::Stop(NO_ERROR)).unwrap();
+        pair.run_for(Duration::from_secs(2));
+        if !half_closed {
+            write(&mut pair.near, tunnel, b"nobody hears it");
+        }
+        assert_eq!(read(&mut pair.near, tunnel), (vec![7; 50_000], true));
+        if !half_closed {
+            let mut more = Bytes::from_static(b"now it is told");
+            assert_eq!(pair.near.write(tunnel, &mut more), Err(Closed));
+            pair.near.finish(tunnel).unwrap();
+        }
+        assert!(!pair.near_told.contains(&Event::Reset(tunnel)));
+        assert_eq!(pair.near.tunnels(pair.connection), 0);
+    }
+    // Any other word is a reset.
+    let tunnel = pair.stand();
+    let quic = pair.far.quic_mut();
+    quic.end(tunnel, End::Stop(Code(0x10c))).unwrap();
+    pair.until(|pair| pair.near_told.contains(&Event::Reset(tunnel)));
+}
+
 /// A peer whose stream simply ends has not said FINAL_DATA: that is a reset. One that says more after it breaks the protocol.
 #[test]
 fn a_stream_that_breaks_the_protocol_is_a_reset() {
