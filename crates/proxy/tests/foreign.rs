@@ -3,233 +3,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "foreign/bed.rs"]
+mod bed;
+#[path = "foreign/near_end.rs"]
+mod near_end;
+#[path = "foreign/quic_go.rs"]
+mod quic_go;
 #[path = "foreign/servers.rs"]
 mod servers;
 
-use bentpipe_base::Rate;
-use bentpipe_cc::LinkParams;
-use bentpipe_connect_tcp::{DialError, Template};
-use bentpipe_gateway_config::QuicPath;
+use bed::*;
 use bentpipe_management::Shutdown;
-use bentpipe_proxy::{Config, Ending, Proxy};
-use bentpipe_quic::PublicKey;
-use bentpipe_tunnel_sockets::{
-    Driver, Link, NoTunnel, make_identity, read_certificate_key, read_identity,
-};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair,
-};
+use bentpipe_proxy::Ending;
+use near_end::*;
 use servers::*;
-use std::io::{BufRead as _, BufReader, ErrorKind, Lines, Read as _, Write as _};
-use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
-use std::sync::mpsc::channel;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The first of `candidates` that is there, or a line that says what is skipped.
-fn program(candidates: &[&str]) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let found = { candidates.iter() }
-        .map(|name| root.join(name))
-        .find(|path| path.exists());
-    if found.is_none() {
-        let words = format!(
-            "SKIPPED: there is no {}: `scripts/setup test`\n",
-            candidates.join(" nor ")
-        );
-        let _ = std::io::stderr().write_all(words.as_bytes());
-    }
-    found
-}
-
-/// The Python of `scripts/setup test`, which has aioquic, h2 and libcurl.
-fn python() -> Option<PathBuf> {
-    program(&["target/http3/bin/python"])
-}
-
-fn node() -> Option<PathBuf> {
-    program(&["/usr/bin/node", "/usr/local/bin/node"])
-}
-
-fn script(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign");
-    folder.join(name)
-}
-
-/// A program, killed when dropped.
-struct Running {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    errors: Option<ChildStderr>,
-}
-
-impl Running {
-    fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let errors = child.stderr.take();
-        Self {
-            child,
-            lines,
-            errors,
-        }
-    }
-
-    /// One that listens at `port` of loopback soon.
-    fn listening(command: &mut Command, port: u16) -> Self {
-        let mut running = Self::start(command);
-        let end = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = running.child.try_wait().unwrap();
-            if ended.is_some() || Instant::now() > end {
-                running.line();
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        running
-    }
-
-    /// The next line that it prints; what it complains of, where it ends instead.
-    fn line(&mut self) -> String {
-        if let Some(line) = self.lines.next() {
-            return line.unwrap();
-        }
-        let mut words = String::new();
-        let errors = self.errors.take();
-        errors.map(|mut errors| errors.read_to_string(&mut words));
-        panic!("it ended: {words}");
-    }
-
-    /// All of its lines until `ready`.
-    fn all(mut self) -> Vec<String> {
-        let mut lines = Vec::new();
-        loop {
-            match self.line() {
-                line if line == "ready" => return lines,
-                line => lines.push(line),
-            }
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A proxy with a certificate of an authority, and a client's certificate that another vouches for.
-struct Bed {
-    proxy: Proxy,
-    address: SocketAddr,
-    folder: TempDir,
-}
-
-/// An authority, and in `folder` its certificate as `NAME.crt`.
-fn authority(folder: &Path, name: &str) -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let made = CertifiedIssuer::self_signed(params, key).unwrap();
-    std::fs::write(folder.join(format!("{name}.crt")), made.pem()).unwrap();
-    made
-}
-
-/// What it signs: `NAME.crt`, `NAME.key`, and both in `NAME.pem`.
-fn issue(folder: &Path, authority: &CertifiedIssuer<'static, KeyPair>, name: &str) {
-    let names = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
-    let mut params = CertificateParams::new(names).unwrap();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.use_authority_key_identifier_extension = true;
-    params.extended_key_usages = vec![
-        ExtendedKeyUsagePurpose::ServerAuth,
-        ExtendedKeyUsagePurpose::ClientAuth,
-    ];
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.signed_by(&key, authority).unwrap().pem();
-    let key = key.serialize_pem();
-    for (end, text) in [
-        ("pem", format!("{certificate}{key}")),
-        ("crt", certificate),
-        ("key", key),
-    ] {
-        let file = folder.join(format!("{name}.{end}"));
-        std::fs::write(&file, text).unwrap();
-        let mode = std::fs::Permissions::from_mode(0o600);
-        std::fs::set_permissions(&file, mode).unwrap();
-    }
-}
-
-impl Bed {
-    fn new(rest: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path();
-        issue(path, &authority(path, "servers"), "server");
-        let clients = authority(path, "clients");
-        issue(path, &clients, "client");
-        issue(path, &clients, "friend");
-        make_identity(&path.join("identity")).unwrap();
-        let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
-        // Without a rate no congestion control in BPF is loaded, which takes the kernel seconds to check.
-        let text = format!(
-            "listen = \"{address}\"\nidentity = \"{0}/identity\"\ncertificate = \"{0}/server.crt\"\ncertificate_key = \"{0}/server.key\"\n\
-             client_authorities = \"{0}/clients.crt\"\ncontrol = \"{0}/control\"\n[link]\nround_trip = \"20ms\"\n\
-             [[policy]]\nto = \"127.0.0.1\"\naction = \"allow\"\n{rest}",
-            path.display(),
-        );
-        let file = path.join("proxy.toml");
-        std::fs::write(&file, &text).unwrap();
-        let config = Config::parse("proxy.toml", &text).unwrap();
-        let proxy = Proxy::start(&config, &file).unwrap();
-        Self {
-            proxy,
-            address,
-            folder,
-        }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// A client of HTTP/3 that does `what`.
-    fn http3(&self, python: &Path, what: &[&str]) -> Running {
-        self.client(python, "http3_client.py", what)
-    }
-
-    fn client(&self, interpreter: &Path, name: &str, what: &[&str]) -> Running {
-        let mut command = Command::new(interpreter);
-        command
-            .arg(script(name))
-            .arg(self.address.port().to_string())
-            .args(["servers.crt", "client.crt", "client.key"].map(|name| self.file(name)))
-            .args(what);
-        Running::start(&mut command)
-    }
-
-    /// An address for an intermediary, and a client of HTTP/2 without TLS there, which does each of `whats`.
-    fn by(&self, node: &Path, port: u16, what: &[&str]) -> Vec<String> {
-        let mut command = Command::new(node);
-        command
-            .arg(script("http2_client.mjs"))
-            .args([&port.to_string(), "-", "-", "-"])
-            .args(what);
-        Running::start(&mut command).all()
-    }
-}
 
 #[test]
 fn aioquic_asks_for_tunnels() {
@@ -251,15 +41,7 @@ fn aioquic_asks_for_tunnels() {
         refused[0].starts_with("502 ") && refused[0].contains("error=connection_refused"),
         "{refused:?}"
     );
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = socket.local_addr().unwrap().port().to_string();
-    thread::spawn(move || {
-        let mut buffer = [0; 2048];
-        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
-            let _ = socket.send_to(&buffer[..len], from);
-        }
-    });
-    assert_eq!(run(&["udp", &port]), ["datagrams 10"]);
+    assert_eq!(run(&["udp", &udp_echo()]), ["datagrams 10"]);
     // Whose certificate it is without its key: decrypt_error (RFC 8446, section 6.2).
     assert_eq!(run(&["stranger"]), ["refused 0x133"]);
 }
@@ -295,126 +77,33 @@ fn aioquic_is_told_of_a_drain() {
 fn aioquic_is_the_far_end() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str| folder.path().join(name);
-    issue(
-        folder.path(),
-        &authority(folder.path(), "servers"),
-        "server",
-    );
     let mut command = Command::new(python);
-    command
-        .arg(script("http3_proxy.py"))
-        .args(["server.crt", "server.key"].map(file))
-        .arg("65536");
-    let mut far = Running::start(&mut command);
-    let port: u16 = far.line().parse().unwrap();
-    let key = read_certificate_key(&file("server.crt")).unwrap().unwrap();
-    make_identity(&file("identity")).unwrap();
-    let identity = read_identity(&file("identity")).unwrap();
-    let link = Link {
-        params: LinkParams::of_rate(Rate::from_bits_per_sec(100_000_000)),
-        path: QuicPath {
-            round_trip: Duration::from_millis(20),
-            ..QuicPath::default()
-        },
-        control: None,
-    };
-    let near = |key: PublicKey| {
-        let quic = link.config(identity.clone(), vec![key], false).unwrap();
-        let template = Template::of_authority("localhost").unwrap();
-        let any = "127.0.0.1:0".parse().unwrap();
-        let far = SocketAddr::from(([127, 0, 0, 1], port));
-        let (driver, near) = Driver::near(&quic, any, far, template).unwrap();
-        let handle = driver.handle();
-        let thread = thread::spawn(move || driver.run().map(drop).unwrap());
-        (near, handle, thread)
-    };
-    let until = |what: &str, done: &dyn Fn() -> bool| {
-        let end = Instant::now() + PATIENCE;
-        while !done() {
-            assert!(Instant::now() < end, "{what}");
-            thread::sleep(Duration::from_millis(5));
-        }
-    };
+    command.arg(script("http3_proxy.py"));
+    let mut far = FarEnd::start(command, folder.path(), &["65536"]);
     // Another's key is refused, and told.
     let stranger = format!("sha256:{}=", "A".repeat(43)).parse().unwrap();
-    let (refused, handle, thread) = near(stranger);
-    until("it is not told", &|| {
-        let status = handle.status(PATIENCE).unwrap();
-        status.last_loss.contains(&format!("{key} "))
+    let refused = NearEnd::start(&far, stranger, None);
+    until("it is not told", || {
+        let status = refused.handle.status(PATIENCE).unwrap();
+        status.last_loss.contains(&format!("{} ", far.key))
     });
-    assert!(!refused.is_up());
-    handle.stop();
-    thread.join().unwrap();
-
-    let (near, handle, thread) = near(key);
-    until("the far end is not reached", &|| near.is_up());
-    let target = |port: &str| SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
-    let client = SocketAddr::from(([192, 0, 2, 7], 40_000));
-    let ask = |port: &str| {
-        let (told, answers) = channel();
-        let ticket = near.ask(target(port).into(), client, move |answer| {
-            let _ = told.send(answer);
-        });
-        let answer = answers.recv_timeout(PATIENCE).unwrap();
-        drop(ticket);
-        answer
-    };
-    let connect = |port: &str| {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let carried = listener.accept().unwrap().0;
-        near.carry(carried, target(port).into(), Box::new(()));
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        client
-    };
-    // There and back, more than its windows, with half-closes.
-    let sent: Vec<u8> = (0..2_000_000).map(|n: u32| (n % 251) as u8).collect();
-    let client = connect(&echo());
-    let mut got = Vec::new();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            (&client).write_all(&sent).unwrap();
-            client.shutdown(Half::Write).unwrap();
-        });
-        (&client).read_to_end(&mut got).unwrap();
-    });
-    assert!(got == sent, "{} of {} bytes", got.len(), sent.len());
-    // A server's reset is the client's, and a client's the server's.
-    let mut client = connect(&resetting());
-    client.write_all(b"x").unwrap();
-    let error = client.read(&mut [0]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    let (port, ends) = watching();
-    let mut client = connect(&port);
-    client.write_all(b"x").unwrap();
-    client.read_exact(&mut [0]).unwrap();
-    let now = socket2::SockRef::from(&client);
-    now.set_linger(Some(Duration::ZERO)).unwrap();
-    drop(client);
-    let end = ends.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(end, Some(ErrorKind::ConnectionReset));
-    // What it says of a dial.
-    assert_eq!(ask(&closed()), Err(NoTunnel::Dial(DialError::Refused)));
+    assert!(!refused.near.is_up());
+    drop(refused);
+    let near = NearEnd::start(&far, far.key, None);
+    near.carries_tcp();
     // It goes away: what stands stays, and what is new goes by another connection.
-    let mut standing = connect(&echo());
+    let mut standing = near.connect(&echo());
     standing.write_all(b"a").unwrap();
     standing.read_exact(&mut [0]).unwrap();
-    far.child
-        .stdin
-        .as_mut()
-        .unwrap()
-        .write_all(b"go\n")
-        .unwrap();
-    while far.line() != "gone" {}
+    let input = far.running.child.stdin.as_mut().unwrap();
+    input.write_all(b"go\n").unwrap();
+    while far.running.line() != "gone" {}
     standing.write_all(b"b").unwrap();
     standing.read_exact(&mut [0]).unwrap();
     drop(standing);
-    until("it does not come again", &|| {
-        near.is_up() && ask(&echo()) == Ok(())
+    until("it does not come again", || {
+        near.near.is_up() && near.ask(&echo()) == Ok(())
     });
-    handle.stop();
-    thread.join().unwrap();
 }
 
 #[test]

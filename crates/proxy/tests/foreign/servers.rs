@@ -1,7 +1,7 @@
 //! Servers on loopback, by their ports.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown as Half, TcpListener, TcpStream};
+use std::net::{Shutdown as Half, TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -25,6 +25,19 @@ pub(crate) fn echo() -> String {
         let _ = std::io::copy(&mut reader, &mut &socket);
         let _ = socket.shutdown(Half::Write);
     })
+}
+
+/// Sends each datagram back.
+pub(crate) fn udp_echo() -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..len], from);
+        }
+    });
+    port.to_string()
 }
 
 /// Sends so many bytes and ends.
