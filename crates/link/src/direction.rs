@@ -1,6 +1,7 @@
 use crate::Limit;
 use crate::burst::{Bucket, Burst};
 use crate::channel::{Channel, Fate, Stack};
+use crate::jitter::Jitter;
 use crate::queue::{Discipline, Queue};
 use crate::ring::Ring;
 use crate::way::{Way, nanos};
@@ -16,6 +17,8 @@ pub struct Settings<P> {
     pub burst: Option<Burst>,
     /// From the last bit sent to the last bit received.
     pub delay: Duration,
+    /// A packet takes up to so much longer than that, by chance; none overtakes another.
+    pub jitter: Duration,
     /// Framing that the link adds to every packet.
     pub overhead: Bytes,
     /// The queue in front of the serialiser.
@@ -36,6 +39,7 @@ impl<P> Default for Settings<P> {
             rate: None,
             burst: None,
             delay: Duration::ZERO,
+            jitter: Duration::ZERO,
             overhead: Bytes(0),
             queue: Discipline::default(),
             channels: Vec::new(),
@@ -116,6 +120,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
                 rate: settings.rate,
                 bucket: settings.burst.map(Bucket::new),
                 delay: nanos(settings.delay),
+                jitter: Jitter::new(nanos(settings.jitter), seed, name),
                 overhead: settings.overhead,
                 transmissions: Default::default(),
                 excess: 0,
@@ -333,7 +338,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
     }
 
     /// From the first bit of a packet of `len` bytes that leaves to the last that arrives, at the rate and
-    /// the delay of now and without what channels add.
+    /// the delay of now, without jitter.
     pub fn passage(&self, len: Bytes) -> Duration {
         self.way.passage(len)
     }

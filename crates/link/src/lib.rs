@@ -26,6 +26,7 @@
 mod burst;
 pub mod channel;
 mod direction;
+mod jitter;
 pub mod keys;
 mod length;
 mod link;

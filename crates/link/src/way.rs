@@ -1,6 +1,7 @@
 use crate::Change;
 use crate::burst::Bucket;
 use crate::channel::{Fate, Stack};
+use crate::jitter::Jitter;
 use bentpipe_base::{Bytes, DropCause, Fact, Instant, Observer, Rate};
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,6 +14,7 @@ pub(crate) struct Way<O> {
     pub(crate) bucket: Option<Bucket>,
     /// In nanoseconds.
     pub(crate) delay: u64,
+    pub(crate) jitter: Option<Box<Jitter>>,
     pub(crate) overhead: Bytes,
     /// The transmission times of the two packet sizes met last, the latest first. Links mostly carry two sizes, data
     /// and acknowledgements.
@@ -92,11 +94,14 @@ impl<O: Observer> Way<O> {
         if let (Some(bucket), Some(rate)) = (&mut self.bucket, self.rate) {
             self.free = sent.max(bucket.take(size, rate, start));
         }
+        // Drawn for each packet, whatever becomes of it.
+        let late = self.jitter.as_mut().map_or(0, |jitter| jitter.next());
         if !self.channel.is_empty() && self.is_struck(size, sent, start) {
             return None;
         }
-        // A delay that has shrunk must not let a packet overtake another.
-        self.latest = self.latest.max(sent.plus_nanos(self.delay));
+        // Neither a delay that has shrunk nor jitter lets a packet overtake another.
+        let due = sent.plus_nanos(self.delay).plus_nanos(late);
+        self.latest = self.latest.max(due);
         Some(self.latest)
     }
 

@@ -6,7 +6,8 @@ use bentpipe_base::{Bytes, DropCause, Instant, Rate, Silent, Stream};
 use bentpipe_link::channel::{self, BitError, ChannelSpec, Fate, Form, PacketError};
 use bentpipe_link::keys::{Value, Values};
 use bentpipe_link::{Channel, Direction, Settings};
-use common::{Log, SIGMAS, assert_binomial, at, direction, probability};
+use common::{Log, SIGMAS, arrivals, assert_binomial, at, direction, probability};
+use core::time::Duration;
 
 fn strike(channels: Vec<Box<dyn Channel>>, packets: u32, len: u64) -> Direction<u32, Log> {
     let mut link = direction(Settings {
@@ -347,4 +348,48 @@ fn errors_before_the_queue_take_no_room_and_no_time() {
     assert!(struck > 20, "{struck}");
     assert_eq!(before, ([struck, 0], early.len()));
     assert_eq!(behind, ([0, struck], count as usize));
+}
+
+/// Lateness is uniform, nothing overtakes another, and whom errors strike does not move it.
+#[test]
+fn jitter_is_uniform_and_keeps_the_order() {
+    const PACKETS: u32 = 20_000;
+    let lateness = |spacing: u64, loss: f64| -> Vec<(u64, u32)> {
+        let mut link = direction(Settings {
+            delay: Duration::from_millis(5),
+            jitter: Duration::from_millis(3),
+            channels: vec![Box::new(PacketError::new(probability(loss)))],
+            ..Settings::default()
+        });
+        for number in 0..PACKETS {
+            link.push(number, Bytes(40), at(u64::from(number) * spacing));
+        }
+        let late =
+            |(came, number): (u64, u32)| (came - 5_000_000 - u64::from(number) * spacing, number);
+        arrivals(&mut link, Instant::MAX)
+            .into_iter()
+            .map(late)
+            .collect()
+    };
+    let apart = lateness(3_000_000, 0.0);
+    assert!(apart.iter().all(|(late, _)| *late < 3_000_000));
+    for tenth in 1..10 {
+        let below = apart
+            .iter()
+            .filter(|(late, _)| *late < tenth * 300_000)
+            .count();
+        assert_binomial(below, PACKETS as usize, tenth as f64 / 10.0, "uniform");
+    }
+    let struck = lateness(3_000_000, 0.5);
+    assert!(struck.iter().all(|one| apart[one.1 as usize] == *one));
+    let close = lateness(100, 0.0);
+    assert!(
+        close.iter().map(|one| one.1).eq(0..PACKETS),
+        "none overtakes"
+    );
+    let latest = close.iter().map(|one| one.0).max();
+    assert!(
+        latest.is_some_and(|late| (2_900_000..3_000_000).contains(&late)),
+        "{latest:?}"
+    );
 }

@@ -62,6 +62,7 @@ impl Shape {
                 ceiling: Rate::from_bits_per_sec(100_000_000),
             }),
             delay: Duration::from_nanos(self.delay),
+            jitter: Duration::from_nanos(self.delay / 5),
             overhead: Bytes(4),
             queue: built(&queue::registry()[self.queue], self.limit),
             channels: vec![

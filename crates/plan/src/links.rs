@@ -22,6 +22,7 @@ fn direction<P: Mark + Send + 'static>(way: &Direction, mtu: Bytes) -> Result<Se
         rate: way.rate,
         burst: way.burst,
         delay: way.delay,
+        jitter: way.jitter,
         overhead: way.overhead,
         queue: {
             let info = LinkInfo {

@@ -213,6 +213,7 @@ fn direction(
         None => {}
     }
     writeln!(out, "delay = \"{}\"", time(direction.delay))?;
+    writeln!(out, "jitter = \"{}\"", time(direction.jitter))?;
     for spec in REGISTRY {
         writeln!(out, "{} = {}", spec.key, channels(direction, spec))?;
     }

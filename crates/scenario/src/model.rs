@@ -285,6 +285,8 @@ pub struct Direction {
     pub burst: Option<Burst>,
     /// One-way propagation delay. Default none.
     pub delay: Duration,
+    /// What a packet takes longer than that at most, by chance. Default nothing.
+    pub jitter: Duration,
     /// Where packets wait for the rate.
     pub queue: Queue,
     /// What strikes packets on the way. Default nothing.

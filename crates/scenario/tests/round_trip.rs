@@ -143,6 +143,7 @@ fn direction() -> impl Strategy<Value = Direction> {
                 }),
             queue: rate.map_or_else(Queue::default, |(_, queue)| queue),
             delay,
+            jitter: delay / 3,
             channels,
             errors_before_queue,
             overhead,

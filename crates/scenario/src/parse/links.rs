@@ -70,14 +70,15 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
         Some(Limit::None) => None,
         None => like.rate,
     };
-    let delay = table.or("delay", like.delay);
-    if delay > LONGEST {
-        let wrong = Wrong::new(
-            "a delay of more than a day",
-            "at most a day (86400s), such as \"300ms\"",
-        );
-        table.problem("delay", wrong);
-    }
+    let [delay, jitter] = [("delay", like.delay), ("jitter", like.jitter)].map(|(key, like)| {
+        let time = table.or(key, like);
+        if time > LONGEST {
+            let what = format!("a {key} of more than a day");
+            let wrong = Wrong::new(what, "at most a day (86400s), such as \"300ms\"");
+            table.problem(key, wrong);
+        }
+        time
+    });
     let queue = queue(table);
     if queue.is_some() && rate.is_none() && !misspelt {
         let what = "a queue without a rate would never hold a packet";
@@ -87,6 +88,7 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
         rate,
         burst: burst(table, rate, like.burst),
         delay,
+        jitter,
         queue: match rate {
             Some(_) => queue.unwrap_or_else(|| like.queue.clone()),
             None => Queue::default(),
