@@ -3,11 +3,12 @@
 //!
 //! Sequence space is counted in 64-bit offsets: the peer's SYN is 0, its byte `k` is `k + 1`. Which states a connection
 //! has, and what its segments look like, is the crate `tcp`'s business, which asks a [`Receiver`] what to put into
-//! them. When an acknowledgement may wait is in `quick_acks.rs`; which holes SCPS-TP announces, in `snack_announcer.rs`, and how
-//! a SNACK says so, in `snack.rs`.
+//! them. When an acknowledgement may wait is in `quick_acks.rs`; what SACK blocks tell of, in `sack_list.rs`; which holes SCPS-TP
+//! announces, in `snack_announcer.rs`, and how a SNACK says so, in `snack.rs`.
 #![forbid(unsafe_code)]
 
 mod quick_acks;
+mod sack_list;
 mod settings;
 mod snack;
 mod snack_announcer;
@@ -19,6 +20,7 @@ use bentpipe_stream::ReceiveBuffer;
 use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
 use bytes::Bytes;
 use quick_acks::QuickAcks;
+use sack_list::SackList;
 use snack_announcer::SnackAnnouncer;
 use std::time::Duration;
 
@@ -53,8 +55,8 @@ pub struct Receiver {
     edge: u64,
     buffer: ReceiveBuffer,
     beyond: Ranges,
-    /// Bytes in the latest stretches beyond gaps, the latest first.
-    recent: [u64; 4],
+    /// What SACK blocks tell of them.
+    sacks: SackList,
     capacity: u64,
     /// A window that is wide enough not to be raised at a duplicate acknowledgement.
     ample_window: u64,
@@ -108,7 +110,7 @@ impl Receiver {
             edge: 0,
             buffer: ReceiveBuffer::default(),
             beyond: Ranges::default(),
-            recent: [0; 4],
+            sacks: SackList::new(settings.linux_sack),
             capacity,
             ample_window: ample_window(capacity, mss),
             held: 0,
@@ -128,7 +130,7 @@ impl Receiver {
             stamps_believed: STAMPS_BELIEVED,
             announcer: None,
             acked: 0,
-            sacks_fin: settings.sacks_fin,
+            sacks_fin: settings.linux_sack,
             duplicate: None,
             tells_duplicates: settings.tells_duplicates,
         }
@@ -293,7 +295,7 @@ impl Receiver {
             self.next += 1;
         } else if fin && self.sacks_fin && self.fin == Some(fin_at) && self.next < fin_at {
             self.beyond.insert(fin_at, fin_at + 1);
-            self.refresh(fin_at);
+            self.sacks.arrived((fin_at, fin_at + 1), &self.beyond);
         }
         taken.fin = self.fin.is_some_and(|at| old <= at && at < self.next);
         taken.beyond = self.next == old && !taken.stale;
@@ -410,7 +412,7 @@ impl Receiver {
     fn store(&mut self, start: u64, end: u64, from: i64, payload: &Payload) -> bool {
         if start > self.next {
             if self.beyond.uncovered(start, end).is_none() {
-                self.refresh(start);
+                self.sacks.arrived((start, end), &self.beyond);
                 return false;
             }
             if self.beyond.len() >= STRETCHES {
@@ -424,7 +426,7 @@ impl Receiver {
         }
         if start > self.next {
             self.beyond.insert(start, end);
-            self.refresh(start);
+            self.sacks.arrived((start, end), &self.beyond);
         } else {
             self.next = end;
             if let Some((first, reach)) = self.beyond.first()
@@ -440,61 +442,22 @@ impl Receiver {
                     self.beyond.trim(self.next);
                 }
             }
+            self.sacks.advanced(self.next, &self.beyond);
         }
         true
     }
 
-    /// Notes that the stretch around byte `at` has grown last, for the order of SACK blocks.
-    fn refresh(&mut self, at: u64) {
-        let same = self.beyond.covering(at);
-        let held = self.recent;
-        let mut i = 0;
-        self.recent[0] = at;
-        for &old in &held {
-            if i + 1 < self.recent.len() && self.beyond.covering(old) != same {
-                i += 1;
-                self.recent[i] = old;
-            }
-        }
-        for slot in &mut self.recent[i + 1..] {
-            *slot = 0;
-        }
-    }
-
-    /// SACK blocks to send, at most `most`: the latest stretch first (RFC 2018, section 4).
+    /// SACK blocks to send, at most `most`: the latest first.
     pub fn blocks(&self, most: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
-        let block = |(from, to): (u64, u64)| SackBlock {
-            left: self.irs + from as u32,
-            right: self.irs + to as u32,
-        };
-        if let Some(duplicate) = self.duplicate
-            && most > 0
-        {
-            blocks.push(block(duplicate));
-        }
-        // Behind it the stretch that it lies in, if it lies beyond a gap (RFC 2883, section 4, point 4).
-        let around = self
-            .duplicate
-            .and_then(|(from, _)| self.beyond.covering(from));
-        if let Some(around) = around
-            && most > 1
-        {
-            blocks.push(block(around));
-        }
-        if self.beyond.is_empty() {
-            return blocks;
-        }
-        let latest = self
-            .recent
-            .iter()
-            .filter_map(|&at| self.beyond.covering(at));
-        for stretch in latest.chain(self.beyond.iter().rev()) {
-            let block = block(stretch);
-            if blocks.len() >= most || !blocks.contains(&block) && !blocks.push(block) {
-                break;
+        self.sacks.tell(self.duplicate, &self.beyond, |(from, to)| {
+            if blocks.len() < most {
+                blocks.push(SackBlock {
+                    left: self.irs + from as u32,
+                    right: self.irs + to as u32,
+                });
             }
-        }
+        });
         blocks
     }
 

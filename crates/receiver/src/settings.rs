@@ -22,8 +22,9 @@ pub struct Settings {
     pub quick_acks: u32,
     /// The first byte of data is acknowledged at once.
     pub acks_first_byte: bool,
-    /// A FIN beyond a gap is told by SACK.
-    pub sacks_fin: bool,
+    /// SACK as Linux's receivers have it: four blocks are remembered, and what arrives beside none of these is told by itself,
+    /// though its neighbours may have arrived long before; a FIN beyond a gap is told.
+    pub linux_sack: bool,
     /// The peer is told what arrived twice (RFC 2883).
     pub tells_duplicates: bool,
 }

@@ -4,15 +4,15 @@
 
 use bentpipe_base::{Bytes, Instant, Seq, TimerWheel};
 use bentpipe_receiver::{Receiver, Settings};
-use bentpipe_wire::Payload;
+use bentpipe_wire::{Payload, SackBlock};
 use std::time::Duration;
 
 const MSS: u16 = 1000;
 const NOW: Instant = Instant::ZERO;
 
-/// One whose peer's SYN was numbered 100, with room for `segments` segments.
-fn receiver(segments: u64) -> Receiver {
-    let mut receiver = Receiver::new(&Settings {
+/// With room for `segments` segments.
+fn settings(segments: u64) -> Settings {
+    Settings {
         mss: MSS,
         receive_buffer: Bytes(segments * u64::from(MSS)),
         scale: 0,
@@ -21,12 +21,22 @@ fn receiver(segments: u64) -> Receiver {
         ack_every: 2,
         quick_acks: 0,
         acks_first_byte: false,
-        sacks_fin: false,
+        linux_sack: false,
         tells_duplicates: true,
-    });
+    }
+}
+
+/// One whose peer's SYN was numbered 100.
+fn receiver_as(settings: &Settings) -> Receiver {
+    let mut receiver = Receiver::new(settings);
     receiver.synchronise(Seq(100));
     receiver.acknowledge();
     receiver
+}
+
+/// With room for `segments` segments.
+fn receiver(segments: u64) -> Receiver {
+    receiver_as(&settings(segments))
 }
 
 /// Takes segment `number`, counted from 0.
@@ -39,16 +49,19 @@ fn take(receiver: &mut Receiver, number: i64) {
     receiver.take(1 + from, &payload, false, NOW);
 }
 
-/// The first segment that each SACK block covers.
+/// The segments that each SACK block covers: from which on, and up to which.
+fn stretches(receiver: &Receiver) -> Vec<(u32, u32)> {
+    let segment = |seq: Seq| (seq.0 - 101) / u32::from(MSS);
+    let blocks = receiver.blocks(4);
+    let stretch = |block: &SackBlock| (segment(block.left), segment(block.right));
+    blocks.iter().map(stretch).collect()
+}
+
+/// The first of them.
 fn blocks(receiver: &Receiver) -> Vec<u32> {
-    let begins = receiver
-        .blocks(4)
-        .iter()
-        .map(|block| block.left)
-        .collect::<Vec<_>>();
-    begins
+    stretches(receiver)
         .into_iter()
-        .map(|left| (left.0 - 101) / u32::from(MSS))
+        .map(|(from, _)| from)
         .collect()
 }
 
@@ -66,6 +79,38 @@ fn sack_blocks_begin_with_what_came_last_and_with_what_came_twice() {
     take(&mut receiver, 0);
     assert_eq!(receiver.readable(), 2000);
     assert_eq!(receiver.next, 2001);
+}
+
+/// Linux remembers four blocks: what fills a hole older than these is told by itself, though both its neighbours were here.
+#[test]
+fn linux_tells_of_what_lies_beside_none_of_its_last_four_blocks_alone() {
+    let mut receiver = receiver_as(&Settings {
+        linux_sack: true,
+        ..settings(40)
+    });
+    for number in [2, 4, 6, 8, 10, 12] {
+        take(&mut receiver, number);
+    }
+    assert_eq!(stretches(&receiver), [(12, 13), (10, 11), (8, 9), (6, 7)]);
+    // Beside the oldest that is remembered.
+    take(&mut receiver, 7);
+    assert_eq!(stretches(&receiver), [(6, 9), (12, 13), (10, 11)]);
+    take(&mut receiver, 3);
+    assert_eq!(stretches(&receiver), [(3, 4), (6, 9), (12, 13), (10, 11)]);
+    // A copy is told twice, as what arrived twice and as what arrived last.
+    take(&mut receiver, 4);
+    assert_eq!(stretches(&receiver), [(4, 5), (3, 5), (6, 9), (12, 13)]);
+    receiver.acknowledge();
+    for number in [0, 1] {
+        take(&mut receiver, number);
+    }
+    assert_eq!(receiver.next, 5001);
+    assert_eq!(stretches(&receiver), [(6, 9), (12, 13), (10, 11)]);
+    take(&mut receiver, 5);
+    assert_eq!(
+        (receiver.next, stretches(&receiver)),
+        (9001, vec![(12, 13), (10, 11)])
+    );
 }
 
 #[test]
@@ -96,20 +141,10 @@ fn every_second_segment_is_acknowledged_at_once_and_a_single_one_later() {
 
 #[test]
 fn after_a_silence_longer_than_a_timeout_each_segment_is_acknowledged_again() {
-    let mut receiver = Receiver::new(&Settings {
-        mss: MSS,
-        receive_buffer: Bytes(100_000),
-        scale: 0,
-        delayed_ack: Duration::from_millis(40),
-        timers: TimerWheel::default(),
-        ack_every: 2,
+    let mut receiver = receiver_as(&Settings {
         quick_acks: 2,
-        acks_first_byte: false,
-        sacks_fin: false,
-        tells_duplicates: true,
+        ..settings(100)
     });
-    receiver.synchronise(Seq(100));
-    receiver.acknowledge();
     receiver.set_patience(Duration::from_millis(250));
     let mut next = 0;
     let mut at_once = |millis: u64| {

@@ -129,6 +129,7 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
         flag("first_is_syn", endpoint.first_is_syn),
         flag("limited_transmit", endpoint.limited_transmit),
         flag("dsack", endpoint.dsack),
+        flag("linux_sack", endpoint.linux_sack),
         flag("frto", endpoint.frto),
         flag("eifel", endpoint.eifel),
         flag("timestamps", endpoint.timestamps),

@@ -184,6 +184,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
             max_rto: times.3,
             limited_transmit: flags[0],
             dsack: flags[3],
+            linux_sack: flags[2],
             frto: flags[4],
             eifel: flags[5],
             timestamps: flags[1],

@@ -450,6 +450,7 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     let set = |to: &mut bool, from: Option<bool>| *to = from.unwrap_or(*to);
     set(&mut config.limited_transmit, endpoint.limited_transmit);
     set(&mut config.dsack, endpoint.dsack);
+    set(&mut config.linux_sack, endpoint.linux_sack);
     set(&mut config.frto, endpoint.frto);
     set(&mut config.eifel, endpoint.eifel);
     set(&mut config.timestamps, endpoint.timestamps);

@@ -86,8 +86,8 @@ pub struct Config {
     /// After a silence the window is halved for each timeout of it, down to the initial one (RFC 2861; Linux), and not at once the
     /// initial one (RFC 5681, section 4.1).
     pub halves_when_idle: bool,
-    /// A FIN beyond a gap is told by SACK, as in Linux, and need not come again.
-    pub sacks_fin: bool,
+    /// SACK blocks of the latest arrivals alone, and of a FIN beyond a gap, as Linux's receivers send them.
+    pub linux_sack: bool,
     /// When the link is taken for out; `None`: never.
     pub outage: Option<Outage>,
     /// Offers timestamps (RFC 7323).
@@ -187,7 +187,7 @@ impl Config {
             scps: None,
             loss_cause: LossCause::Congestion,
             halves_when_idle: false,
-            sacks_fin: false,
+            linux_sack: false,
             outage: None,
             timestamps: true,
             window_scaling: true,
@@ -218,7 +218,7 @@ impl Config {
             quick_acks: 16,
             minshall: true,
             halves_when_idle: true,
-            sacks_fin: true,
+            linux_sack: true,
             min_rto: Duration::from_millis(200),
             rto_variance: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
@@ -311,7 +311,7 @@ impl Config {
             ack_every: self.ack_every,
             quick_acks: self.quick_acks,
             acks_first_byte: self.ns2.first_is_syn,
-            sacks_fin: self.sacks_fin,
+            linux_sack: self.linux_sack,
             tells_duplicates: self.dsack && self.sack_blocks > 0,
         }
     }

@@ -149,10 +149,10 @@ fn data_for_who_reads_no_more_is_answered_as_by_a_closed_port() {
 
 #[test]
 fn a_fin_beyond_a_gap_is_told_by_sack_and_ends_the_stream_once_that_is_filled() {
-    for sacks_fin in [true, false] {
+    for linux_sack in [true, false] {
         let config = Config {
             sack_blocks: 4,
-            sacks_fin,
+            linux_sack,
             ..plain()
         };
         let options = TcpOptions {
@@ -162,7 +162,7 @@ fn a_fin_beyond_a_gap_is_told_by_sack_and_ends_the_stream_once_that_is_filled() 
         let mut script = Script::open_with(config, options);
         script.inject(seg(ACK | FIN, 501, 1).data(100));
         let told = script.out();
-        assert_eq!(told[0].sack, [(501, 601 + u32::from(sacks_fin))]);
+        assert_eq!(told[0].sack, [(501, 601 + u32::from(linux_sack))]);
         // Bytes beyond the FIN belong to nobody.
         script.inject(seg(ACK, 602, 1).data(100));
         script.out();
@@ -179,7 +179,7 @@ fn a_fin_beyond_a_gap_is_told_by_sack_and_ends_the_stream_once_that_is_filled() 
     let mut script = Script::open_with(
         Config {
             sack_blocks: 4,
-            sacks_fin: true,
+            linux_sack: true,
             ..plain()
         },
         TcpOptions {

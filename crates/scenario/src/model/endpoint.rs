@@ -42,6 +42,8 @@ pub struct Endpoint {
     pub limited_transmit: Option<bool>,
     /// Whether what arrives twice is told, and a reduction of the window for nothing taken back where it is (RFC 2883, 3708).
     pub dsack: Option<bool>,
+    /// Whether SACK blocks tell of what arrived lately alone, as Linux's.
+    pub linux_sack: Option<bool>,
     /// Whether a spurious retransmission timeout is looked for and taken back (F-RTO, RFC 5682).
     pub frto: Option<bool>,
     /// Whether timestamps tell of retransmissions for nothing, and a reduction of the window is taken back where they do (Eifel

@@ -33,6 +33,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
         max_rto: rto(&mut table, "max_rto"),
         limited_transmit: table.optional("limited_transmit"),
         dsack: table.optional("dsack"),
+        linux_sack: table.optional("linux_sack"),
         frto: table.optional("frto"),
         eifel: table.optional("eifel"),
         timestamps: table.optional("timestamps"),
