@@ -115,6 +115,11 @@ impl Reloader {
         self.return_paths.look()
     }
 
+    /// Removes what leads answers to clients' addresses here, at the end of the last flow.
+    pub(crate) fn leave_paths(&self) {
+        self.return_paths.leave();
+    }
+
     /// Looks for the addresses of this host again, which policies keep closed.
     pub(crate) fn look_at_addresses(&self) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,7 @@ use crate::config::Config;
 use bentpipe_interception::{InterceptError, Marks, ReturnPath};
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::owner::OwnerError;
+use bentpipe_os::sweep;
 use bentpipe_tunnel_sockets::ClientAddresses;
 use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
@@ -47,7 +48,12 @@ impl ReturnPaths {
         Need::NetAdmin.check()?;
         let marks = match state.marks {
             Some(marks) => marks,
-            None => Marks::of_this_process()?,
+            None => {
+                for line in sweep::sweep().to_string().lines() {
+                    tracing::info!("{line}");
+                }
+                Marks::of_this_process()?
+            }
         };
         // What was led before is led on: flows that stand have such addresses.
         let mut led =
@@ -66,6 +72,12 @@ impl ReturnPaths {
             networks: config.client_addresses.clone(),
             mark: marks.from_client(),
         })
+    }
+
+    /// Leads nothing any more.
+    pub(crate) fn leave(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.path = None;
     }
 
     /// Makes again what others have removed; says whether there is anything to look after.

@@ -12,7 +12,6 @@ use bentpipe_management::control_socket::{self, Answering};
 use bentpipe_management::metrics_server::{self, Documents};
 use bentpipe_management::{BoundedServer, Shutdown, SocketFile};
 use bentpipe_os::netlink::{Netlink, NetlinkError};
-use bentpipe_os::sweep;
 use bentpipe_process::sched;
 use bentpipe_quic::UnusableControl;
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
@@ -203,11 +202,6 @@ impl Proxy {
         let certificates = config.certificates.as_ref().map(read).transpose()?;
         let mut quic = config.quic(identity.clone())?;
         quic.certificates = certificates;
-        if !config.client_addresses.is_empty() {
-            for line in sweep::sweep().to_string().lines() {
-                tracing::warn!("left by an earlier run: {line}");
-            }
-        }
         let return_paths = ReturnPaths::default();
         let far = Far {
             policy: policy(config)?,
@@ -350,6 +344,7 @@ impl Drop for Proxy {
             // How it ended was told by whoever waited for it.
             let _ = carrying.join();
         }
+        self.operator.reloader.leave_paths();
     }
 }
 

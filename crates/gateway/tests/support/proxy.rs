@@ -153,6 +153,13 @@ impl ProxyProcess {
         Self(child)
     }
 
+    /// Asks it to end, and waits for that.
+    pub fn terminate(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();

@@ -10,14 +10,15 @@ use std::net::{IpAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-const TELL: &str = "client_address = \"tell\"\n";
+const TELL: &str = "fall_back = \"off\"\nclient_address = \"tell\"\n";
+const HIDE: &str = "fall_back = \"off\"\n";
 
 /// Networks in which the clients are.
 const NETWORKS: &str = "[\"10.77.1.0/24\", \"fd77:1::/64\"]";
 
 /// The far end's configuration of a near end's clients.
 fn clients(key: &str, networks: &str) -> String {
-    format!("{OPEN}[[client]]\nkey = \"{key}\"\naddresses = {networks}\n")
+    format!("{HIDE}{OPEN}[[client]]\nkey = \"{key}\"\naddresses = {networks}\n")
 }
 
 /// Whom the server sees of a connection, and its ends.
@@ -49,18 +50,31 @@ fn the_server_sees_the_client() {
     }
 }
 
+/// A far end that ends leaves nothing.
+#[test]
+fn nothing_is_left_of_the_way_back() {
+    need!(Root, Nft, Tproxy);
+    let (pair, keys) = (Pair::new(), Keys::new());
+    let before = rules(&pair);
+    let file = keys.proxy(Ip::V4, &keys.near, &clients(&keys.near, NETWORKS));
+    let mut proxy = ProxyProcess::start(&pair, &file);
+    assert_ne!(rules(&pair), before);
+    proxy.terminate();
+    assert_eq!(rules(&pair), before);
+}
+
 /// It is the far end's own where nothing is told, or of nobody whose clients have that address.
 #[test]
 fn nobody_borrows_an_address_of_anothers_clients() {
     need!(Root, Nft, Tproxy);
-    for case in ["hidden", "elsewhere", "of another"] {
+    for (case, networks, near) in [
+        ("hidden", NETWORKS, HIDE),
+        ("elsewhere", "[\"10.77.3.0/24\"]", TELL),
+    ] {
         let (pair, keys, others) = (Pair::new(), Keys::new(), Keys::new());
-        let (key, networks, near) = match case {
-            "hidden" => (&keys.near, NETWORKS, ""),
-            "elsewhere" => (&keys.near, "[\"10.77.3.0/24\"]", TELL),
-            _ => (&others.near, NETWORKS, TELL),
-        };
-        let far = clients(key, networks);
+        let another = clients(&others.near, NETWORKS);
+        let (_, another) = another.split_once(OPEN).unwrap();
+        let far = clients(&keys.near, networks) + another;
         let proxy = start(&pair, &keys.proxy(Ip::V4, &keys.near, &far));
         let gateway = split_one(&pair.near, &keys.gateway(Ip::V4, &keys.far, near));
         eventually("tunnels", || is_up(&gateway));
