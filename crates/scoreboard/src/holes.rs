@@ -1,12 +1,12 @@
 //! Holes that the peer announced by SNACK, and what was sent again and is due once more by time.
 
 use crate::send_time_order::Resent;
-use crate::{Scoreboard, SentRun};
+use crate::{Scoreboard, SentRun, SentState};
 use bentpipe_base::Instant;
 use std::time::Duration;
 
 /// From this transmission on, a segment waits twice as long each time.
-const PATIENT: u16 = 6;
+const PATIENT: u8 = 6;
 
 /// How long a segment that was sent again is left alone.
 #[derive(Clone, Copy, Debug)]
@@ -37,18 +37,18 @@ impl Scoreboard {
             }
             let waits =
                 sent.transmits > 1 && embargo.is_some_and(|embargo| embargo.end(sent) > now);
-            if sent.sacked || sent.lost && !sent.again || waits {
+            if !sent.is_out() || waits {
                 continue;
             }
             if let Some(resent) = &mut self.resent {
                 resent.remove(sent);
             }
-            if sent.lost {
+            if sent.state == SentState::Resent {
                 self.again_out -= 1;
             } else {
                 self.lost_out += 1;
             }
-            (sent.lost, sent.again) = (true, false);
+            sent.state = SentState::Lost;
             self.losses.note(sent);
             self.cursor = self.cursor.min(sent.from);
             count += 1;

@@ -21,7 +21,7 @@ pub use holes::Embargo;
 pub use min_rtt::MinRtt;
 pub use newly_acked::NewlyAcked;
 pub use send_time_order::Order;
-pub use sent_run::SentRun;
+pub use sent_run::{SentRun, SentState};
 
 use bentpipe_base::{Instant, Ranges, append};
 use loss_log::LossLog;
@@ -109,7 +109,7 @@ impl Scoreboard {
         for whole in mem::take(&mut self.ring) {
             let end = whole.to();
             let mut from = whole.from;
-            missing |= whole.len > most && !whole.sacked;
+            missing |= whole.len > most && !whole.is_sacked();
             while from < end {
                 // At most what was one segment's length.
                 let len = (end - from).min(most.into()) as u32;
@@ -118,9 +118,13 @@ impl Scoreboard {
             }
             let more = whole.len.div_ceil(most.max(1)).max(1) - 1;
             self.segments += more;
-            self.sacked_out += if whole.sacked { more } else { 0 };
-            self.lost_out += if whole.lost { more } else { 0 };
-            self.again_out += if whole.again { more } else { 0 };
+            self.sacked_out += if whole.is_sacked() { more } else { 0 };
+            self.lost_out += if whole.was_lost() { more } else { 0 };
+            self.again_out += if whole.state == SentState::Resent {
+                more
+            } else {
+                0
+            };
         }
         self.resent = self.resent.take().map(|_| Resent::of(&self.ring));
         missing
@@ -139,8 +143,8 @@ impl Scoreboard {
             }
             sent.at = now;
             sent.transmits = sent.transmits.saturating_add(1);
-            if sent.lost && !sent.again {
-                sent.again = true;
+            if sent.state == SentState::Lost {
+                sent.state = SentState::Resent;
                 self.again_out += 1;
             }
             if let Some(resent) = &mut self.resent {
@@ -172,15 +176,15 @@ impl Scoreboard {
             if let Some(resent) = &mut self.resent {
                 resent.remove(&sent);
             }
-            self.segments -= sent.count;
-            newly_acked.acked += sent.count;
+            self.segments -= u32::from(sent.count);
+            newly_acked.acked += u32::from(sent.count);
             newly_acked.last = Some((sent.at, sent.transmits));
             newly_acked.again |= sent.transmits > 1;
-            if sent.sacked {
+            if sent.is_sacked() {
                 self.sacked_out -= 1;
             } else {
-                self.lost_out -= u32::from(sent.lost);
-                self.again_out -= u32::from(sent.again);
+                self.lost_out -= u32::from(sent.was_lost());
+                self.again_out -= u32::from(sent.state == SentState::Resent);
                 newly_acked.take_in_order(&sent);
             }
         }
@@ -208,22 +212,17 @@ impl Scoreboard {
                 if sent.from >= end {
                     break;
                 }
-                if sent.sacked || sent.from < left || sent.to() > right {
+                if sent.is_sacked() || sent.from < left || sent.to() > right {
                     continue;
                 }
                 if let Some(resent) = &mut self.resent {
                     resent.remove(&sent);
                 }
-                self.lost_out -= u32::from(sent.lost);
-                self.again_out -= u32::from(sent.again);
+                self.lost_out -= u32::from(sent.was_lost());
+                self.again_out -= u32::from(sent.state == SentState::Resent);
                 self.sacked_out += 1;
                 newly_acked.take_sacked(&sent);
-                *held = SentRun {
-                    sacked: true,
-                    lost: false,
-                    again: false,
-                    ..sent
-                };
+                held.state = SentState::Sacked;
             }
         }
     }
@@ -254,12 +253,12 @@ impl Scoreboard {
                 break;
             }
             self.judged = sent.to();
-            if !sent.sacked && !sent.lost {
+            if sent.state == SentState::Outstanding {
                 if let Some(resent) = &mut self.resent {
                     resent.remove(sent);
                 }
                 self.losses.note(sent);
-                sent.lost = true;
+                sent.state = SentState::Lost;
                 lost += 1;
                 self.cursor = self.cursor.min(sent.from);
             }
@@ -272,12 +271,12 @@ impl Scoreboard {
     pub fn judge_first(&mut self) -> bool {
         self.split();
         match self.ring.front_mut() {
-            Some(sent) if !sent.sacked && !sent.lost => {
+            Some(sent) if sent.state == SentState::Outstanding => {
                 if let Some(resent) = &mut self.resent {
                     resent.remove(sent);
                 }
                 self.losses.note(sent);
-                sent.lost = true;
+                sent.state = SentState::Lost;
                 self.lost_out += 1;
                 self.cursor = self.cursor.min(sent.from);
                 true
@@ -291,19 +290,21 @@ impl Scoreboard {
     /// 8).
     pub fn lose_all(&mut self) {
         self.split();
-        let reneged = self.ring.front().is_some_and(|sent| sent.sacked);
+        let reneged = self.ring.front().is_some_and(SentRun::is_sacked);
         if reneged {
             self.sacked.clear();
         }
         for sent in self.ring.iter_mut() {
-            sent.sacked &= !reneged;
-            if sent.is_out() {
+            if sent.is_sacked() && !reneged {
+                continue;
+            }
+            // What it had and discarded was on its way until now.
+            if sent.state != SentState::Lost {
                 self.losses.note(sent);
             }
-            sent.lost = !sent.sacked;
-            sent.again = false;
+            sent.state = SentState::Lost;
         }
-        self.sacked_out = self.ring.iter().filter(|sent| sent.sacked).count() as u32;
+        self.sacked_out = self.ring.iter().filter(|sent| sent.is_sacked()).count() as u32;
         self.lost_out = self.segments - self.sacked_out;
         self.again_out = 0;
         // All that is on its way is taken for lost.
@@ -316,7 +317,7 @@ impl Scoreboard {
     pub fn clear(&mut self) {
         self.sacked.clear();
         for sent in self.ring.iter_mut() {
-            (sent.sacked, sent.lost, sent.again) = (false, false, false);
+            sent.state = SentState::Outstanding;
         }
         (self.sacked_out, self.lost_out, self.again_out) = (0, 0, 0);
         let first = self.ring.front().map(|sent| sent.from);
@@ -328,7 +329,9 @@ impl Scoreboard {
     /// Nothing is taken for lost any more; what the peer holds stays.
     pub fn clear_loss_marks(&mut self) {
         for sent in self.ring.iter_mut() {
-            (sent.lost, sent.again) = (false, false);
+            if sent.was_lost() {
+                sent.state = SentState::Outstanding;
+            }
         }
         (self.lost_out, self.again_out) = (0, 0);
         let first = self.ring.front().map(|sent| sent.from);
@@ -352,7 +355,7 @@ impl Scoreboard {
         let sent = self
             .ring
             .range(first..)
-            .find(|sent| sent.lost && !sent.again)?;
+            .find(|sent| sent.state == SentState::Lost)?;
         self.cursor = sent.from;
         Some((sent.from, sent.to()))
     }
@@ -477,7 +480,7 @@ mod tests {
                         let (lost, last) = walked(&board, latest, due);
                         let waiting = |board: &Scoreboard| {
                             let sent = board.ring.iter();
-                            sent.filter(|sent| sent.lost && !sent.again).map(SentRun::to).collect::<Vec<_>>()
+                            sent.filter(|sent| sent.state == SentState::Lost).map(SentRun::to).collect::<Vec<_>>()
                         };
                         let mut expected = waiting(&board);
                         expected.extend(&lost);
@@ -492,10 +495,10 @@ mod tests {
                     },
                 }
                 let counted = |which: fn(&SentRun) -> bool| -> u32 {
-                    board.ring.iter().filter(|sent| which(sent)).map(|sent| sent.count).sum()
+                    board.ring.iter().filter(|sent| which(sent)).map(|sent| u32::from(sent.count)).sum()
                 };
-                prop_assert_eq!(board.lost_out(), counted(|sent| sent.lost));
-                prop_assert_eq!(board.sacked_out(), counted(|sent| sent.sacked));
+                prop_assert_eq!(board.lost_out(), counted(SentRun::was_lost));
+                prop_assert_eq!(board.sacked_out(), counted(SentRun::is_sacked));
                 prop_assert_eq!(board.pipe(), counted(SentRun::is_out));
             }
         }

@@ -11,7 +11,7 @@ pub struct NewlyAcked {
     /// Segments newly known to have arrived, cumulatively acknowledged or held by SACK.
     pub delivered: u32,
     /// When the last segment that was cumulatively acknowledged was last sent, and how often it was sent.
-    pub last: Option<(Instant, u16)>,
+    pub last: Option<(Instant, u8)>,
     /// When the last of them was sent that no SACK block had named before, leaving out those that [`Self::certain_until`] makes
     /// doubtful.
     pub last_new: Option<Instant>,
@@ -42,7 +42,7 @@ pub struct Transmission {
     pub to: u64,
     pub at: Instant,
     /// How often it was sent.
-    pub transmits: u16,
+    pub transmits: u8,
 }
 
 /// Takes the next segment into the first and last of those sent once.
@@ -77,7 +77,7 @@ impl NewlyAcked {
     /// Takes in a run that was delivered.
     #[inline(never)]
     pub(crate) fn take(&mut self, sent: &SentRun) {
-        self.delivered += sent.count;
+        self.delivered += u32::from(sent.count);
         let to = sent.to();
         self.highest = self.highest.max(to);
         if sent.transmits == 1 {

@@ -5,7 +5,7 @@
 //! [`Scoreboard::judged`]. Segments that were sent again are kept beside the board in the order in which they were sent
 //! last, as Linux keeps all of them (`tsorted_sent_queue`).
 
-use crate::{Scoreboard, SentRun};
+use crate::{Scoreboard, SentRun, SentState};
 use bentpipe_base::Instant;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -68,13 +68,12 @@ impl Scoreboard {
                 continue;
             };
             self.losses.note(sent);
-            if sent.lost {
-                sent.again = false;
+            if sent.state == SentState::Resent {
                 self.again_out -= 1;
             } else {
-                sent.lost = true;
                 self.lost_out += 1;
             }
+            sent.state = SentState::Lost;
             self.cursor = self.cursor.min(sent.from);
             lost += 1;
         }
@@ -96,7 +95,7 @@ impl Scoreboard {
                     continue;
                 }
                 self.losses.note(sent);
-                sent.lost = true;
+                sent.state = SentState::Lost;
                 self.cursor = self.cursor.min(sent.from);
                 lost += 1;
             }
@@ -113,7 +112,7 @@ impl Scoreboard {
         let Some(first) = self.get(0).copied() else {
             return;
         };
-        if first.sacked {
+        if first.is_sacked() {
             return self.lose_all();
         }
         self.judge_by_time((Instant::MAX, u64::MAX), due);
@@ -149,9 +148,9 @@ impl Scoreboard {
             // A stretch that the peer holds is skipped at once; it may begin within a segment, which may have been
             // acknowledged up to there since, and is in flight.
             end = match self.sacked.covering(sent.from) {
-                Some((left, _)) if sent.sacked => {
+                Some((left, _)) if sent.is_sacked() => {
                     let first = self.ring.partition_point(|sent| sent.from < left);
-                    first + usize::from(!self.ring[first].sacked)
+                    first + usize::from(!self.ring[first].is_sacked())
                 }
                 _ => end - 1,
             };

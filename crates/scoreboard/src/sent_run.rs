@@ -12,15 +12,24 @@ pub struct SentRun {
     /// Bytes of each, a FIN among them.
     pub len: u32,
     /// How many.
-    pub count: u32,
-    /// How often it was sent.
-    pub transmits: u16,
-    /// Held by the peer.
-    pub sacked: bool,
-    /// Taken for lost.
-    pub lost: bool,
-    /// Sent again since, and on its way.
-    pub again: bool,
+    pub(crate) count: u16,
+    /// How often it was sent, up to 255 times.
+    pub transmits: u8,
+    /// What is known of it.
+    pub state: SentState,
+}
+
+/// What is known of a segment in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentState {
+    /// Nothing: it is on its way.
+    Outstanding,
+    /// The peer holds it.
+    Sacked,
+    /// It is taken for lost, and waits to be sent again.
+    Lost,
+    /// It was taken for lost, was sent again since, and is on its way.
+    Resent,
 }
 
 impl SentRun {
@@ -33,9 +42,7 @@ impl SentRun {
             len,
             count: 1,
             transmits: 1,
-            sacked: false,
-            lost: false,
-            again: false,
+            state: SentState::Outstanding,
         }
     }
 
@@ -45,23 +52,35 @@ impl SentRun {
         self.from + u64::from(self.len) * u64::from(self.count)
     }
 
-    /// Whether it is on its way as far as is known: neither held by the peer nor taken for lost, or sent again since.
+    /// Whether the peer holds it.
+    #[inline]
+    pub(crate) fn is_sacked(&self) -> bool {
+        self.state == SentState::Sacked
+    }
+
+    /// Whether it was taken for lost, sent again since or not.
+    #[inline]
+    pub(crate) fn was_lost(&self) -> bool {
+        matches!(self.state, SentState::Lost | SentState::Resent)
+    }
+
+    /// Whether it is on its way as far as is known.
     #[inline]
     pub(crate) fn is_out(&self) -> bool {
-        !self.sacked && (!self.lost || self.again)
+        matches!(self.state, SentState::Outstanding | SentState::Resent)
     }
 
     /// Whether the segment of `len` bytes behind them, which is sent for the first time, at `now`, is one of them.
     #[inline]
     pub(crate) fn is_continued_by(&self, len: u32, now: Instant) -> bool {
-        (self.at, self.len, self.transmits) == (now, len, 1)
+        (self.at, self.len, self.transmits) == (now, len, 1) && self.count < u16::MAX
     }
 
     /// Takes off those that end at or below `end`, which is not before the end of the first.
     #[inline]
     pub(crate) fn take(&mut self, end: u64) -> Self {
         let count = if self.to() > end {
-            ((end - self.from) / u64::from(self.len.max(1))) as u32
+            ((end - self.from) / u64::from(self.len.max(1))) as u16
         } else {
             self.count
         };
@@ -73,4 +92,4 @@ impl SentRun {
 }
 
 // Tens of thousands may be in flight.
-const _: () = assert!(size_of::<SentRun>() <= 32);
+const _: () = assert!(size_of::<SentRun>() <= 24);

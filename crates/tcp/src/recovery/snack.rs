@@ -30,7 +30,7 @@ use super::{AckSample, NextSend, RecoveryContext};
 use crate::LossCause;
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
-use bentpipe_scoreboard::Embargo;
+use bentpipe_scoreboard::{Embargo, SentState};
 use std::time::Duration;
 
 /// The shortest embargo: what clocks and schedulers resolve.
@@ -92,7 +92,7 @@ impl Snack {
         // What the peer told later than a segment was sent again shows that the link is not out.
         let is_late = board
             .get(una)
-            .is_some_and(|sent| sent.again && sent.at < self.heard);
+            .is_some_and(|sent| sent.state == SentState::Resent && sent.at < self.heard);
         let head = if is_late {
             board.lose(una, una + 1, Some(first), now)
         } else {
