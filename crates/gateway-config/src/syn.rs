@@ -48,7 +48,19 @@ impl Syn {
         Self::read(packet, Checksums::Ignore)
     }
 
-    /// The same, and `None` when its checksum is wrong, so that no receiver would take it: for packets that are forwarded, which
+    /// The same of a SYN's headers alone, though data came behind them (TCP Fast Open): the kernel saves no more of one.
+    pub fn parse_headers(headers: &mut [u8]) -> Option<Self> {
+        let length = u16::try_from(headers.len()).ok()?;
+        let (at, length) = match headers.first()? >> 4 {
+            4 => (2, length),
+            _ => (4, length.checked_sub(40)?),
+        };
+        let told = headers.get_mut(at..at + 2)?;
+        told.copy_from_slice(&length.to_be_bytes());
+        Self::parse(headers)
+    }
+
+    /// The same as [`Self::parse`], and `None` when its checksum is wrong, so that no receiver would take it: for packets that are forwarded, which
     /// nobody has checked.
     pub fn parse_forwarded(packet: &[u8]) -> Option<Self> {
         Self::read(packet, Checksums::Verify)
@@ -216,6 +228,18 @@ mod tests {
     }
 
     #[test]
+    fn headers_are_read_whose_data_is_elsewhere() {
+        let whole = syn(&[34, 2]);
+        let mut headers = whole.clone();
+        headers[3] += 100;
+        assert_eq!(Syn::parse(&headers), None);
+        assert_eq!(Syn::parse_headers(&mut headers), Syn::parse(&whole));
+        for length in 0..whole.len() {
+            assert_eq!(Syn::parse_headers(&mut whole.clone()[..length]), None);
+        }
+    }
+
+    #[test]
     fn options_that_a_split_would_break_are_found() {
         for (options, found) in [
             (&[34, 2][..], None),
@@ -294,6 +318,7 @@ mod tests {
         fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Syn::parse(&bytes);
             let _ = lower_mss(&mut bytes, 100);
+            let _ = Syn::parse_headers(&mut bytes);
         }
 
         /// A SYN that is damaged or cut off anywhere.
@@ -311,6 +336,7 @@ mod tests {
             bytes.truncate(length);
             let _ = Syn::parse(&bytes);
             let _ = lower_mss(&mut bytes, 100);
+            let _ = Syn::parse_headers(&mut bytes);
         }
     }
 }

@@ -7,11 +7,12 @@ mod support;
 
 use bentpipe_base::Seq;
 use bentpipe_os::need;
+use bentpipe_sockets::tcp;
 use bentpipe_wire::Flags;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
-use support::peer::Peer;
+use support::peer::{LARGEST_SEGMENT, Peer};
 use support::{Ip, Stage, eventually, pattern};
 
 const MOMENT: Duration = Duration::from_millis(60);
@@ -375,6 +376,9 @@ fn bytes_in_a_syn_arrive_once() {
         let listener = stage.listen(Ip::V4);
         peer.connect(listener.address(), b"early");
         let mut honest = listener.accept();
+        // What else the SYN said is known all the same.
+        let largest = tcp::largest_segment(&honest).unwrap();
+        assert_eq!(largest, LARGEST_SEGMENT);
         peer.say(b"early");
         peer.end();
         assert_eq!(read_to_end(&mut honest), b"early");

@@ -131,11 +131,11 @@ pub fn save_syns(listener: impl AsFd) -> io::Result<()> {
     set_u32(listener, libc::SOL_TCP, libc::TCP_SAVE_SYN, 1)
 }
 
-/// Takes the SYN that began an accepted connection, from its IP header on, into `buffer`; empty when
-/// it was taken before or not saved.
-pub fn saved_syn(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<&[u8]> {
+/// Takes the SYN that began an accepted connection into `buffer`: its headers, from that of IP on, without data that came in it;
+/// empty when it was taken before or not saved.
+pub fn saved_syn(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<&mut [u8]> {
     let length = get_raw(socket, libc::SOL_TCP, libc::TCP_SAVED_SYN, buffer)?;
-    Ok(&buffer[..length])
+    Ok(&mut buffer[..length])
 }
 
 /// Allows a bind to an address and port that other connections use.

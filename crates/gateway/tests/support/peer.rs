@@ -308,9 +308,12 @@ impl Peer {
     }
 }
 
+/// The segments that a peer asks for at most, smaller than those of the interfaces.
+pub const LARGEST_SEGMENT: u16 = 1400;
+
 fn options() -> TcpOptions {
     TcpOptions {
-        mss: Some(1460),
+        mss: Some(LARGEST_SEGMENT),
         ..TcpOptions::default()
     }
 }

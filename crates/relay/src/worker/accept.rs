@@ -56,7 +56,7 @@ fn read_syn(near: &OwnedFd) -> io::Result<(SocketAddr, SynOptions)> {
     let mut buffer = [0; LONGEST_SYN];
     let syn = socket::saved_syn(near, &mut buffer)
         .ok()
-        .and_then(Syn::parse);
+        .and_then(Syn::parse_headers);
     let (server, service) = match syn {
         Some(syn) => (syn.ends.1, syn.service),
         // A connection made by a SYN cookie has no saved SYN.
