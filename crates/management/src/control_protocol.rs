@@ -14,6 +14,8 @@ use thiserror::Error;
 
 /// The longest answer, in bytes.
 const LONGEST_ANSWER: u64 = 1 << 20;
+/// The longest error in an answer, in bytes; even with each of them escaped in JSON it fits.
+const LONGEST_ERROR: usize = 1 << 17;
 /// How long a program may take to answer: a gateway's reload may load BPF programs.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// The answer to clients beyond the bound.
@@ -41,7 +43,15 @@ impl Answer {
 
     /// It is not done, and why.
     pub fn error(error: impl fmt::Display) -> Self {
-        Self(json!({ "ok": false, "error": error.to_string() }))
+        let mut error = error.to_string();
+        if error.len() > LONGEST_ERROR {
+            let whole = (0..=LONGEST_ERROR)
+                .rev()
+                .find(|at| error.is_char_boundary(*at));
+            error.truncate(whole.unwrap_or(0));
+            error.push_str("... (there is more)");
+        }
+        Self(json!({ "ok": false, "error": error }))
     }
 
     pub(crate) fn to_line(&self) -> Vec<u8> {
@@ -94,7 +104,7 @@ pub fn ask(who: &'static str, path: &Path, request: &Request) -> Result<Value, A
             path: path.to_owned(),
             source,
         })?;
-        let line = talk(&stream, request).map_err(|error| silent(error.to_string()))?;
+        let line = talk(&stream, request).map_err(|error| silent(words(&error)))?;
         if line != BUSY || Instant::now() >= until {
             break line;
         }
@@ -104,6 +114,16 @@ pub fn ask(who: &'static str, path: &Path, request: &Request) -> Result<Value, A
     match answer.get("error").and_then(Value::as_str) {
         Some(error) => Err(AskError::Refused(error.to_owned())),
         None => Ok(answer),
+    }
+}
+
+fn words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let seconds = PATIENCE.as_secs();
+            format!("nothing came for {seconds} s: it hangs, or is stopped")
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -120,5 +140,32 @@ fn talk(stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
     match answer.is_empty() {
         true => sent.map(|()| answer),
         false => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_any_length_is_an_answer() {
+        for (error, cut) in [
+            ("é\u{1}".repeat(1 << 20), true),
+            ("short".to_owned(), false),
+        ] {
+            let line = Answer::error(&error).to_line();
+            assert!((line.len() as u64) < LONGEST_ANSWER);
+            let answer: Value = serde_json::from_slice(&line).unwrap();
+            let said = answer["error"].as_str().unwrap();
+            assert_eq!(said.ends_with("(there is more)"), cut);
+            assert!(error.starts_with(said.trim_end_matches("... (there is more)")));
+        }
+    }
+
+    #[test]
+    fn silence_is_told_from_other_errors() {
+        let silence = io::Error::from(io::ErrorKind::WouldBlock);
+        assert!(words(&silence).contains("for 40 s"));
+        assert_eq!(words(&io::Error::other("x")), "x");
     }
 }
