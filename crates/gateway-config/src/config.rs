@@ -36,7 +36,7 @@
 //! Keys of a leg, `[lan]` or `[sat]`: `interface`, `congestion_control`, `insist`, `rate`, `pacing`,
 //! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_rate`, `receive_buffer`, `notsent_lowat`,
 //! `mss`, `ack_rate`, `scone`, `ack_every`, `ack_delay`, `loss_cause`, `corruption_experienced`, and with `carrier = "quic"` `proxy`,
-//! `identity`, `peer_key`, `handshake`, `when_down`, `client_address`, `round_trip`, `loss`, `mtu`, `fec`, `fec_window`, `fall_back`, `udp`, `udp_flows`, `udp_idle`; see [`Leg`]. A `[leg.NAME]` is a variant of one, which policies choose by `leg = "NAME"`; its keys are
+//! `identity`, `peer_key`, `handshake`, `when_down`, `client_address`, `early_data`, `round_trip`, `loss`, `mtu`, `fec`, `fec_window`, `fall_back`, `udp`, `udp_flows`, `udp_idle`; see [`Leg`]. A `[leg.NAME]` is a variant of one, which policies choose by `leg = "NAME"`; its keys are
 //! `like` and those that are not the link's; see [`Profile`]. Keys of `[limits]`:
 //! `flows`, `half_open`, `idle`, `stalled`, `keepalive`, `descriptors`, `buffered`, `client_buffered`, `pipe`, `pipes`,
 //! `snoop_cache`, `snoop_flows`; see [`Limits`].

@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    ClientAddress, FallBack, Fec, Guard, LinkOverhead, Loss, Mtu, Pacing, PeerKey, ReferenceTime,
-    Remote, RoundTrip, UdpFlows, UdpIdle, UdpPorts, WhenDown, Window,
+    ClientAddress, EarlyData, FallBack, Fec, Guard, LinkOverhead, Loss, Mtu, Pacing, PeerKey,
+    ReferenceTime, Remote, RoundTrip, UdpFlows, UdpIdle, UdpPorts, WhenDown, Window,
 };
 
 /// What is known of the path of a leg over QUIC, besides the link's rate towards the other end.
@@ -49,6 +49,8 @@ pub struct QuicCarrier {
     pub handshake: Handshake,
     /// Whether new connections are refused while the far end is not reached; otherwise they pass end to end.
     pub refuses: bool,
+    /// Whether new connections leave in the first flight of a connection to the far end that is made again (0-RTT).
+    pub early_data: bool,
     /// Its path.
     pub path: QuicPath,
     /// The far end is told the addresses of clients.
@@ -113,6 +115,7 @@ impl QuicCarrier {
             handshake,
             refuses,
             tells_clients,
+            early_data,
             path,
             udp,
         } = terms.read(table, receive_rate);
@@ -123,6 +126,7 @@ impl QuicCarrier {
                 handshake,
                 refuses,
                 tells_clients,
+                early_data,
                 path,
                 udp,
                 ..before.clone()
@@ -139,6 +143,7 @@ impl QuicCarrier {
             handshake,
             refuses,
             tells_clients,
+            early_data,
             path,
             udp,
         })
@@ -149,6 +154,7 @@ impl QuicCarrier {
             handshake: self.handshake,
             refuses: self.refuses,
             tells_clients: self.tells_clients,
+            early_data: self.early_data,
             path: self.path.clone(),
             udp: self.udp.clone(),
         }
@@ -160,6 +166,7 @@ struct Terms {
     handshake: Handshake,
     refuses: bool,
     tells_clients: bool,
+    early_data: bool,
     path: QuicPath,
     udp: Option<CarriedUdp>,
 }
@@ -170,6 +177,7 @@ impl Default for Terms {
             handshake: Handshake::Early,
             refuses: false,
             tells_clients: false,
+            early_data: true,
             path: QuicPath::default(),
             udp: None,
         }
@@ -188,11 +196,13 @@ impl Terms {
         let WhenDown(refuses) = table.or("when_down", WhenDown(self.refuses));
         let ClientAddress(tells_clients) =
             table.or("client_address", ClientAddress(self.tells_clients));
+        let EarlyData(early_data) = table.or("early_data", EarlyData(self.early_data));
         let udp = CarriedUdp::read(table, self.udp.as_ref());
         Self {
             handshake,
             refuses,
             tells_clients,
+            early_data,
             path,
             udp,
         }
@@ -208,6 +218,8 @@ pub struct QuicEnd {
     pub handshake: Handshake,
     /// Whether new connections are refused while the far end is not reached; otherwise they pass end to end.
     pub refuses: bool,
+    /// Whether new connections leave in the first flight of a connection to the far end that is made again (0-RTT).
+    pub early_data: bool,
     /// Its path.
     pub path: QuicPath,
     /// The UDP that it carries; `None`: none.
@@ -234,7 +246,7 @@ impl QuicEnd {
                 table.problem(key, Wrong::new(what, expected));
             }
         }
-        for key in ["handshake", "when_down", "udp"] {
+        for key in ["handshake", "when_down", "early_data", "udp"] {
             if proxy.is_none() && table.has(key) {
                 let what = format!("`{key}` of a far end, which takes nothing off clients");
                 let expected =
@@ -245,6 +257,7 @@ impl QuicEnd {
         let Terms {
             handshake,
             refuses,
+            early_data,
             path,
             udp,
             ..
@@ -253,6 +266,7 @@ impl QuicEnd {
             proxy,
             handshake,
             refuses,
+            early_data,
             path,
             udp,
         }
@@ -260,13 +274,14 @@ impl QuicEnd {
 }
 
 /// The keys that only such a leg has.
-pub(crate) const KEYS: [&str; 15] = [
+pub(crate) const KEYS: [&str; 16] = [
     "proxy",
     "identity",
     "peer_key",
     "handshake",
     "when_down",
     "client_address",
+    "early_data",
     "round_trip",
     "loss",
     "mtu",
@@ -418,6 +433,12 @@ mod tests {
         };
         assert!(falls_back("") && falls_back("fall_back = \"http2\""));
         assert!(!falls_back("fall_back = \"off\""));
+        let early = |said: &str| {
+            let config = Config::parse("f", &format!("{text}{said}")).unwrap();
+            let leg = config.tunnelled_leg().unwrap();
+            leg.quic.as_ref().unwrap().early_data
+        };
+        assert!(early("") && early("early_data = \"on\"") && !early("early_data = \"off\""));
         let udp = |said: &str| {
             let config = Config::parse("f", &format!("{text}{said}")).unwrap();
             let leg = config.tunnelled_leg().unwrap();
@@ -478,6 +499,7 @@ mod tests {
             ("identity = \"gateway.key\"", "the file of a secret key"),
             ("when_down = \"pas\"", "did you mean `pass`?"),
             ("client_address = \"tel\"", "did you mean `tell`?"),
+            ("early_data = \"of\"", "did you mean `off`?"),
             ("fall_back = \"http3\"", "did you mean `http2`?"),
             ("fec = \"0.1%\"", "`0.001` is too little"),
             ("fec = \"mesured\"", "\"off\", \"measured\", or an overhead"),

@@ -233,6 +233,60 @@ fn a_killed_far_end_is_found_out() {
     assert_eq!(ends.1.peer_addr().unwrap().ip(), Ip::V4.gateway_lan());
 }
 
+/// The link was out until nothing stood any more, and is back just after a client came: whose SYN was answered, or is held. The same far end
+/// takes its first flight, and one that has started anew has it after the handshake.
+fn after_an_outage(handshake: &str, restarts: bool) {
+    need!(Root, Nft, Tproxy);
+    let (pair, keys) = (Pair::new(), Keys::new());
+    let file = keys.proxy(Ip::V4, &keys.near, OPEN);
+    let mut far = ProxyProcess::start(&pair, &file);
+    let gateway = split_one(&pair.near, &keys.gateway(Ip::V4, &keys.far, handshake));
+    eventually("tunnels", || is_up(&gateway));
+    carry_both_ways(pair.pair(Ip::V4));
+    pair.set_link(false);
+    let begun = Instant::now();
+    while is_up(&gateway) {
+        assert!(begun.elapsed() < Duration::from_secs(50));
+        thread::sleep(Duration::from_millis(50));
+    }
+    if restarts {
+        far.kill();
+        far = ProxyProcess::start(&pair, &file);
+    }
+    let listener = pair.listen(Ip::V4);
+    let client = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(300));
+            pair.set_link(true);
+        });
+        pair.connect(listener.address())
+    });
+    let server = listener.accept();
+    assert_eq!(server.peer_addr().unwrap().ip(), Ip::V4.gateway_lan());
+    carry_both_ways((client, server));
+    let status = gateway.handle.status().unwrap();
+    assert_eq!(status.tunnels.as_ref().unwrap().counters.early, 1);
+    drop(far);
+}
+
+#[test]
+#[ignore = "long: an outage of half a minute; `cargo test -p bentpipe-gateway --test tunnels -- --ignored`"]
+fn after_an_outage_a_client_goes_in_the_first_flight() {
+    after_an_outage(HANDSHAKES[0], false);
+}
+
+#[test]
+#[ignore = "long: an outage of half a minute; `cargo test -p bentpipe-gateway --test tunnels -- --ignored`"]
+fn a_held_syn_goes_in_the_first_flight() {
+    after_an_outage(HANDSHAKES[1], false);
+}
+
+#[test]
+#[ignore = "long: an outage of half a minute; `cargo test -p bentpipe-gateway --test tunnels -- --ignored`"]
+fn a_far_end_that_has_started_anew_is_told_again() {
+    after_an_outage(HANDSHAKES[0], true);
+}
+
 /// ICMP that says that nobody listens at the far end, while somebody does: tunnels are opened all the same.
 #[test]
 fn icmp_that_is_not_true_closes_no_tunnels() {

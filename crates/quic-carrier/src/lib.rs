@@ -82,6 +82,10 @@ impl QuicCarrier {
         let template = Template::of_authority(&proxy.to_string());
         let template = template.map_err(|_| CarrierError::Template(proxy))?;
         let (driver, near) = Driver::near(&config, any, proxy, template)?;
+        let driver = match carrier.early_data {
+            true => driver.with_early_data(carrier.path.round_trip),
+            false => driver,
+        };
         let (driver, lack) = match carrier.path.fall_back {
             false => (driver, None),
             true => {

@@ -212,7 +212,7 @@ impl Config {
         Ok(Parts {
             endpoint: Arc::new(self.endpoint()),
             server: Arc::new(self.server(server, Arc::clone(&transport), &calendar)),
-            client: self.client(client, transport),
+            client: self.client(client, transport, Arc::clone(&held)),
             calendar,
             trusted,
             issued,
@@ -325,9 +325,14 @@ impl Config {
         config
     }
 
-    fn client(&self, crypto: QuicClientConfig, transport: Arc<TransportConfig>) -> ClientConfig {
+    fn client(
+        &self,
+        crypto: QuicClientConfig,
+        transport: Arc<TransportConfig>,
+        held: Arc<HeldTickets>,
+    ) -> ClientConfig {
         let mut config = ClientConfig::new(Arc::new(crypto));
-        config.transport_config(transport);
+        config.transport_config(transport).token_store(held);
         if let Some(seed) = self.seed {
             let ids = Mutex::new(SeededIds(Stream::new(seed, "quic.first ids")));
             config.initial_dst_cid_provider(Arc::new(move || {

@@ -146,6 +146,26 @@ impl Endpoint {
         Ok(id)
     }
 
+    /// Begins a connection as [`Self::connect`] does, by a whole handshake: what makes one early is kept for another.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect_without_ticket(
+        &mut self,
+        peer: SocketAddr,
+        now: Instant,
+    ) -> Result<ConnectionId, ConnectError> {
+        self.held.withhold(true);
+        let begun = self.connect(peer, now);
+        self.held.withhold(false);
+        begun
+    }
+
+    /// Whether a ticket of the peer is held, by which a connection may begin early.
+    pub fn holds_ticket(&self, peer: SocketAddr) -> bool {
+        self.held.has(peer.ip())
+    }
+
     /// Accepts no more connections; those that stand go on.
     pub fn stop_listening(&mut self) {
         self.stack.set_server_config(None);

@@ -8,12 +8,15 @@
 //! Both kinds are kept in memory alone: a side that starts anew knows none, and shakes hands in full. (rustls 0.23 gives no form in which
 //! a client's session could be written to a file.)
 
+use bytes::Bytes;
 use core::fmt;
+use quinn_proto::{TokenMemoryCache, TokenStore};
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 use rustls::server::StoresServerSessions;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Tickets given on each connection: one for the next, and one for where that attempt comes to nothing.
@@ -102,16 +105,37 @@ impl StoresServerSessions for IssuedTickets {
     }
 }
 
-/// What peers gave.
+/// What peers gave: tickets, and tokens that prove this side's address to them (RFC 9000, section 8.1.3), without which they answer
+/// no more to a first flight than three times its length.
 #[derive(Default)]
-pub(crate) struct HeldTickets(
-    Mutex<HashMap<ServerName<'static>, VecDeque<Tls13ClientSessionValue>>>,
-);
+pub(crate) struct HeldTickets {
+    tickets: Mutex<Held>,
+    tokens: TokenMemoryCache,
+}
+
+#[derive(Default)]
+struct Held {
+    of_peers: HashMap<ServerName<'static>, VecDeque<Tls13ClientSessionValue>>,
+    /// The connection that begins takes none, and no token.
+    withheld: bool,
+}
 
 impl HeldTickets {
     /// Forgets all tickets: whose keys they are is to be looked at again.
     pub(crate) fn forget(&self) {
-        lock(&self.0).clear();
+        lock(&self.tickets).of_peers.clear();
+    }
+
+    /// Whether there is one of the peer at `address`.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        let held = lock(&self.tickets);
+        let tickets = held.of_peers.get(&ServerName::IpAddress(address.into()));
+        tickets.is_some_and(|tickets| !tickets.is_empty())
+    }
+
+    /// From now on connections begin with a ticket and a token where there are, or with none.
+    pub(crate) fn withhold(&self, withheld: bool) {
+        lock(&self.tickets).withheld = withheld;
     }
 }
 
@@ -138,7 +162,7 @@ impl ClientSessionStore for HeldTickets {
     fn remove_tls12_session(&self, _peer: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, peer: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        let mut peers = lock(&self.0);
+        let peers = &mut lock(&self.tickets).of_peers;
         if peers.len() >= PEERS && !peers.contains_key(&peer) {
             return;
         }
@@ -150,7 +174,22 @@ impl ClientSessionStore for HeldTickets {
     }
 
     fn take_tls13_ticket(&self, peer: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        lock(&self.0).get_mut(peer)?.pop_back()
+        let mut held = lock(&self.tickets);
+        if held.withheld {
+            return None;
+        }
+        held.of_peers.get_mut(peer)?.pop_back()
+    }
+}
+
+impl TokenStore for HeldTickets {
+    fn insert(&self, peer: &str, token: Bytes) {
+        self.tokens.insert(peer, token);
+    }
+
+    fn take(&self, peer: &str) -> Option<Bytes> {
+        let withheld = lock(&self.tickets).withheld;
+        (!withheld).then(|| self.tokens.take(peer)).flatten()
     }
 }
 

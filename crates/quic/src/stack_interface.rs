@@ -141,6 +141,8 @@ pub enum Event {
         peer: SocketAddr,
         /// Why.
         reason: String,
+        /// Whether the peer has said nothing against another connection: it was silent, or it has started anew.
+        may_return: bool,
     },
     /// The peer has opened a stream.
     Opened(StreamRef),

@@ -351,7 +351,7 @@ impl Driver {
 
     fn udp_carrier(&self) -> Option<ConnectionId> {
         match &self.part {
-            Part::Near(asking) => asking.carrier(),
+            Part::Near(asking) => asking.standing(),
             Part::Far(_) => None,
         }
     }

@@ -292,7 +292,7 @@ impl Driver {
     /// Near: whether tunnels may be opened. Far: whether they are taken.
     pub(crate) fn is_up(&self) -> bool {
         match &self.part {
-            Part::Near(asking) => asking.is_up(),
+            Part::Near(asking) => asking.standing().is_some(),
             Part::Far(_) => !self.draining,
         }
     }
@@ -378,9 +378,20 @@ impl Driver {
                 connection,
                 peer,
                 reason,
-            } => self.lost(connection, Some(peer), &reason),
-            // Whether the far end is there is not known: clients' connections are not staked on it.
-            Event::Early(_) => {}
+                may_return,
+            } => {
+                let stood = self.connections.contains_key(&connection);
+                let is_current = match &self.part {
+                    Part::Near(asking) => asking.has_connection(connection),
+                    Part::Far(_) => false,
+                };
+                self.lost(connection, Some(peer), &reason);
+                if may_return && stood && is_current {
+                    self.doubt_http2();
+                    self.hope();
+                }
+            }
+            Event::Early(connection) => self.opens_early(connection),
             Event::Ready(connection) => {
                 self.set_ready(connection, true);
                 self.open_waiting();

@@ -87,6 +87,8 @@ pub struct Counters {
     pub asked: u64,
     /// Dials from clients' own addresses.
     pub from_clients: u64,
+    /// Of these, in the first flight of a connection.
+    pub early: u64,
     /// Tunnels whose dial succeeded.
     pub opened: u64,
     /// Flows of which both sides said their end.
@@ -111,6 +113,7 @@ impl Default for Counters {
             fall_backs: 0,
             asked: 0,
             from_clients: 0,
+            early: 0,
             opened: 0,
             ended: 0,
             reset: 0,
@@ -277,7 +280,7 @@ impl Driver {
         let (carrier, udp_blocked, declined) = match &self.part {
             Part::Near(asking) => {
                 let fall_back = &asking.fall_back;
-                (asking.carrier(), fall_back.blocked, fall_back.is_policed())
+                (asking.standing(), fall_back.blocked, fall_back.is_policed())
             }
             Part::Far(_) => (None, false, false),
         };

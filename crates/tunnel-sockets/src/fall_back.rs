@@ -33,6 +33,8 @@ enum Policed {
 pub(crate) struct FallBack {
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) ready: bool,
+    /// What had come on it when QUIC was found silent, until more has: it may be as silent.
+    doubted: Option<u64>,
     /// UDP does not get through.
     pub(crate) blocked: bool,
     /// QUIC has not answered twice: new flows had better not take it.
@@ -52,6 +54,7 @@ impl Default for FallBack {
         Self {
             connection: None,
             ready: false,
+            doubted: None,
             blocked: false,
             suspects: false,
             policed: None,
@@ -65,6 +68,12 @@ impl Default for FallBack {
 }
 
 impl FallBack {
+    /// The connection, where it takes tunnels.
+    pub(crate) fn stands(&self) -> Option<ConnectionId> {
+        self.connection
+            .filter(|_| self.ready && self.doubted.is_none())
+    }
+
     /// Whether new flows take it, though QUIC stands.
     pub(crate) const fn is_preferred(&self) -> bool {
         self.ready && (self.suspects || self.policed.is_some())
@@ -118,7 +127,7 @@ impl FallBack {
     /// Its connection is gone.
     pub(crate) fn disconnected(&mut self, now: Instant) {
         self.connection = None;
-        self.ready = false;
+        (self.ready, self.doubted) = (false, None);
         self.again = now + self.pause;
         self.pause = (self.pause * 2).min(RETRY_MOST);
     }
@@ -158,6 +167,10 @@ impl Driver {
             if fall.ready && fall.standby <= now {
                 fall.standby = now + STANDBY;
                 self.side.http2.ping(connection);
+            }
+            let received = self.side.received(connection);
+            if fall.doubted.take_if(|before| *before != received).is_some() {
+                asking.tell();
             }
         } else if dials {
             match self.dialled_http2(now) {
@@ -204,12 +217,25 @@ impl Driver {
         }
     }
 
+    /// Near: QUIC is gone without a word. Where that is the link, TCP does not answer either.
+    pub(crate) fn doubt_http2(&mut self) {
+        let Part::Near(asking) = &mut self.part else {
+            return;
+        };
+        let fall = &mut asking.fall_back;
+        if let Some(connection) = fall.stands() {
+            fall.doubted = Some(self.side.received(connection));
+            self.side.ping(connection);
+            asking.tell();
+        }
+    }
+
     /// Near: UDP does not get through, as far as can be told.
     pub(crate) fn note_blocked(&mut self) {
         let Part::Near(asking) = &mut self.part else {
             return;
         };
-        if asking.fall_back.ready && !asking.fall_back.blocked {
+        if asking.fall_back.stands().is_some() && !asking.fall_back.blocked {
             asking.fall_back.blocked = true;
             self.counters.fall_backs += 1;
             tracing::warn!(

@@ -24,6 +24,7 @@ mod driver;
 mod driver_handle;
 mod fall_back;
 mod far_end;
+mod first_flight;
 mod flow;
 mod identity_file;
 mod link_settings;

@@ -3,6 +3,7 @@
 use crate::awaited::{Awaited, AwaitedAnswer};
 use crate::driver::{Driver, Part};
 use crate::fall_back::FallBack;
+use crate::first_flight::FirstFlight;
 use crate::flow::Phase;
 use bentpipe_base::Instant;
 use bentpipe_connect_tcp::{DialError, Target};
@@ -81,7 +82,7 @@ pub struct Near {
 }
 
 impl Near {
-    /// Whether tunnels may be opened at present.
+    /// Whether tunnels may be opened at present, if only in a first flight.
     pub fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed) && !self.full.load(Ordering::Relaxed)
     }
@@ -172,6 +173,8 @@ pub(crate) struct Asking {
     pub(crate) fall_back: FallBack,
     /// The far end is told for whom a tunnel is asked for.
     pub(crate) tells_clients: bool,
+    /// What is asked for before a connection stands.
+    pub(crate) first_flight: FirstFlight,
     /// The far end takes tunnels on QUIC; and perhaps it is not there any more.
     ready: bool,
     doubted: bool,
@@ -211,6 +214,7 @@ impl Asking {
             full,
             fall_back: FallBack::default(),
             tells_clients: false,
+            first_flight: FirstFlight::default(),
             ready: false,
             doubted: false,
             again: Instant::ZERO,
@@ -236,8 +240,14 @@ impl Asking {
     }
 
     /// The connection on which new tunnels are asked for.
-    pub(crate) fn carrier(&self) -> Option<ConnectionId> {
-        let fall_back = self.fall_back.connection.filter(|_| self.fall_back.ready);
+    fn carrier(&self) -> Option<ConnectionId> {
+        let early = self.connection.filter(|_| self.first_flight.opens());
+        self.standing().or(early)
+    }
+
+    /// That connection, where it stands.
+    pub(crate) fn standing(&self) -> Option<ConnectionId> {
+        let fall_back = self.fall_back.stands();
         let quic = self.quic().filter(|_| !self.doubted);
         match quic {
             Some(_) if !self.fall_back.is_preferred() => quic,
@@ -253,7 +263,7 @@ impl Asking {
     /// QUIC is connected anew, where the far end wants no more tunnels on the connection that there is. What that carries goes on.
     pub(crate) fn try_quic_again(&mut self, now: Instant) {
         self.fall_back.quic_stands();
-        if !self.ready {
+        if !self.ready && !self.first_flight.is_made() {
             (self.connection, self.until) = (None, None);
             (self.again, self.pause) = (now, RETRY);
         }
@@ -263,13 +273,29 @@ impl Asking {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.connection {
             None => Some(self.again),
-            Some(_) => self.until,
+            Some(_) => [self.until, self.first_flight.heard_by()]
+                .into_iter()
+                .flatten()
+                .min(),
         }
     }
 
+    /// A connection is being made, or could not be begun.
+    pub(crate) fn connect(&mut self, begun: Option<ConnectionId>, now: Instant) {
+        self.connection = begun;
+        self.until = begun.map(|_| now + TRY);
+        self.again = now + self.pause;
+        self.pause = (self.pause * 2).min(RETRY_MOST);
+    }
+
+    /// Whether somebody waits for a tunnel.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Tells whether tunnels may be opened. Who waits is refused where they may not.
-    fn tell(&mut self) {
-        let up = self.carrier().is_some();
+    pub(crate) fn tell(&mut self) {
+        let up = self.carrier().is_some() || self.first_flight.may_carry();
         self.up.store(up, Ordering::Relaxed);
         if !up {
             { self.waiting.drain(..) }.for_each(|(_, hand)| hand.refuse(NoTunnel::Down));
@@ -281,6 +307,7 @@ impl Drop for Asking {
     fn drop(&mut self) {
         self.ready = false;
         self.fall_back.ready = false;
+        self.first_flight.end();
         self.tell();
         { self.hands.try_iter() }.for_each(|hand| hand.refuse(NoTunnel::Down));
         for reserved in core::mem::take(&mut self.reserved).into_values() {
@@ -305,34 +332,50 @@ impl Driver {
     /// Near: connects where there is no connection, and takes what is handed in.
     pub(crate) fn ask_all(&mut self, now: Instant) {
         self.attend_clients();
-        let Part::Near(asking) = &mut self.part else {
-            return;
-        };
-        if let Some(late) = asking.connection
-            && asking.until.is_some_and(|until| until <= now)
-        {
-            asking.connection = None;
-            asking.until = None;
-            self.side.close(late, "no answer", now);
-            "the far end does not answer".clone_into(&mut self.last_loss);
-            tracing::debug!("the far end does not answer");
-            self.note_blocked();
-        }
+        self.leave_who_is_late(now);
         self.leave_who_shuts_down(now);
         let Part::Near(asking) = &mut self.part else {
             return;
         };
         if asking.connection.is_none() && asking.again <= now {
-            asking.connection = self.side.quic_mut().connect(asking.peer, now).ok();
-            asking.until = asking.connection.map(|_| now + TRY);
-            asking.again = now + asking.pause;
-            asking.pause = (asking.pause * 2).min(RETRY_MOST);
+            let quic = self.side.quic_mut();
+            let begun = quic.connect_without_ticket(asking.peer, now).ok();
+            asking.connect(begun, now);
         }
         let handed: Vec<_> = asking.hands.try_iter().collect();
         for hand in handed {
             self.take(hand);
         }
         self.open_waiting();
+        self.stake(now);
+    }
+
+    /// Near: a far end that does not answer may do so another time.
+    fn leave_who_is_late(&mut self, now: Instant) {
+        let Part::Near(asking) = &self.part else {
+            return;
+        };
+        let Some(late) = asking.connection else {
+            return;
+        };
+        let expired = asking.until.is_some_and(|until| until <= now);
+        if !self.is_silent(late, now) && !expired {
+            return;
+        }
+        let reason = "the far end does not answer";
+        tracing::debug!("{reason}");
+        self.side.close(late, "no answer", now);
+        self.note_blocked();
+        let Part::Near(asking) = &mut self.part else {
+            return;
+        };
+        if asking.first_flight.is_made() {
+            (asking.again, asking.pause) = (now, RETRY);
+            self.lost(late, None, reason);
+        } else {
+            (asking.connection, asking.until) = (None, None);
+            reason.clone_into(&mut self.last_loss);
+        }
     }
 
     /// Near: a far end that takes no more tunnels may never close the connection, so that this side does after the last of them.
@@ -361,6 +404,7 @@ impl Driver {
                 asking.fall_back.set_ready(ready);
             } else if asking.connection == Some(connection) {
                 asking.ready = ready;
+                asking.first_flight.end();
                 if ready {
                     (asking.pause, asking.until) = (RETRY, None);
                     asking.fall_back.quic_stands();
@@ -449,6 +493,7 @@ impl Driver {
             match self.side.open(connection, target, client) {
                 Ok(tunnel) => {
                     self.counters.asked += 1;
+                    self.counters.early += u64::from(asking.standing().is_none());
                     match hand {
                         Hand::Carry(socket, _, keep, awaited) => {
                             self.begin(socket, tunnel, Phase::Asking, keep);
@@ -524,6 +569,7 @@ impl Driver {
             asking.until = None;
             asking.doubted = false;
             asking.ready = false;
+            asking.first_flight.end();
             asking.fall_back.suspects = false;
             asking.tell();
         }

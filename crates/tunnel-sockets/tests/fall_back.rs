@@ -1,196 +1,53 @@
 //! UDP does not get through, from the start or all at once, or not all of it, and comes back: what near and far end do with a relay between them
-//! that drops it.
+//! that drops it. And nothing gets through for so long that the connection is gone.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "figures")]
 
 mod support;
+
+#[path = "fall_back/first_flight.rs"]
+mod first_flight;
+#[path = "fall_back/relay.rs"]
+mod relay;
 
 use bentpipe_base::Rate;
 use bentpipe_cc::{LinkParams, Settings};
 use bentpipe_connect_tcp::{Target, Template};
 use bentpipe_quic::{CongestionControl, Limits};
 use bentpipe_tunnel_sockets::{Driver, Handle, Near, NoTunnel, Rule, Status, TcpSettings};
+use relay::{Gates, relay};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use support::loopback;
 
-/// What the relay lets through, and whether it is to end.
-#[derive(Default)]
-struct Gates {
-    no_udp: AtomicBool,
-    no_tcp: AtomicBool,
-    /// Of ten thousand datagrams so many are lost, each way.
-    loss: AtomicU32,
-    /// Datagrams towards the near end that are beyond so many kbit/s are lost; 0: none are.
-    policer: AtomicU32,
-    over: AtomicBool,
+/// What a pair is like.
+struct Plan {
+    rate: u64,
+    round_trip: Duration,
+    /// Whether UDP gets through at first.
+    udp: bool,
+    /// HTTP/2 stands by.
+    http2: bool,
+    /// Nothing is heard for so long: the connection is gone.
+    idle: Option<Duration>,
 }
 
-impl Gates {
-    fn set(gate: &AtomicBool, on: bool) {
-        gate.store(on, Ordering::SeqCst);
-    }
-
-    fn is(gate: &AtomicBool) -> bool {
-        gate.load(Ordering::SeqCst)
-    }
-
-    fn waits(result: &io::Result<usize>) -> bool {
-        result
-            .as_ref()
-            .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
-    }
-}
-
-const TICK: Option<Duration> = Some(Duration::from_millis(20));
-
-/// What is sent into it is handed to `out` after `delay`, in order.
-fn line(delay: Duration, mut out: impl FnMut(&[u8]) + Send + 'static) -> Sender<Vec<u8>> {
-    let (entry, waiting) = channel::<(Instant, Vec<u8>)>();
-    let (sender, received) = channel::<Vec<u8>>();
-    thread::spawn(move || {
-        for data in received {
-            // The other end of it is over where the test is.
-            let _ = entry.send((Instant::now() + delay, data));
-        }
-    });
-    thread::spawn(move || {
-        for (due, data) in waiting {
-            thread::sleep(due.saturating_duration_since(Instant::now()));
-            out(&data);
-        }
-    });
-    sender
-}
-
-/// A token bucket.
-#[derive(Default)]
-struct Policer {
-    bits: f64,
-    filled: Option<Instant>,
-}
-
-impl Policer {
-    /// 20 ms at 10 Mbit/s.
-    const DEPTH: f64 = 2e5;
-
-    /// Whether a datagram of so many bytes is within so many kbit/s, headers of IP and UDP included.
-    fn passes(&mut self, length: usize, kbps: u32) -> bool {
-        let now = Instant::now();
-        let since = self
-            .filled
-            .replace(now)
-            .map_or(1.0, |at| (now - at).as_secs_f64());
-        self.bits = (self.bits + since * f64::from(kbps) * 1e3).min(Self::DEPTH);
-        let size = (length + 28) as f64 * 8.0;
-        let passes = self.bits >= size;
-        if passes {
-            self.bits -= size;
-        }
-        passes
-    }
-}
-
-/// Carries UDP and TCP of one near end to the far end at `far`, each with a delay each way.
-fn relay(gates: &Arc<Gates>, far: SocketAddr, delay: Duration) -> SocketAddr {
-    let front = Arc::new(UdpSocket::bind(loopback()).unwrap());
-    let address = front.local_addr().unwrap();
-    let back = Arc::new(UdpSocket::bind(loopback()).unwrap());
-    back.connect(far).unwrap();
-    let client = Arc::new(std::sync::Mutex::new(None::<SocketAddr>));
-    for socket in [&front, &back] {
-        socket.set_read_timeout(TICK).unwrap();
-    }
-    for from_front in [true, false] {
-        let (front, back) = (Arc::clone(&front), Arc::clone(&back));
-        let (client, gates) = (Arc::clone(&client), Arc::clone(gates));
-        let [front_out, back_out] = [Arc::clone(&front), Arc::clone(&back)];
-        let known = Arc::clone(&client);
-        let way = line(delay, move |data| {
-            // What the other end does not take is lost, as any datagram may be.
-            let _ = if from_front {
-                back_out.send(data)
-            } else {
-                let peer = known.lock().unwrap().unwrap();
-                front_out.send_to(data, peer)
-            };
-        });
-        thread::spawn(move || {
-            let mut buffer = vec![0; 65_536];
-            let mut chance = 1_u32;
-            let mut policer = Policer::default();
-            while !Gates::is(&gates.over) {
-                let received = if from_front {
-                    front.recv_from(&mut buffer).map(|(length, peer)| {
-                        *client.lock().unwrap() = Some(peer);
-                        length
-                    })
-                } else {
-                    back.recv(&mut buffer)
-                };
-                let Ok(length) = received else { continue };
-                chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let lost = (chance >> 8) % 10_000 < gates.loss.load(Ordering::SeqCst);
-                let rate = gates.policer.load(Ordering::SeqCst);
-                let beyond = !from_front && rate > 0 && !policer.passes(length, rate);
-                if lost || beyond || Gates::is(&gates.no_udp) {
-                    continue;
-                }
-                way.send(buffer[..length].to_vec()).unwrap();
-            }
-        });
-    }
-    let listener = TcpListener::bind(address).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let gates = Arc::clone(gates);
-    thread::spawn(move || {
-        while !Gates::is(&gates.over) {
-            let Ok((near, _)) = listener.accept() else {
-                thread::sleep(Duration::from_millis(5));
-                continue;
-            };
-            near.set_nonblocking(false).unwrap();
-            let far = TcpStream::connect(far).unwrap();
-            for (from, to) in [(&near, &far), (&far, &near)] {
-                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                let gates = Arc::clone(&gates);
-                thread::spawn(move || carry(from, to, delay, &gates));
-            }
-        }
-    });
-    address
-}
-
-fn carry(mut from: TcpStream, to: TcpStream, delay: Duration, gates: &Gates) {
-    let mut writer = to.try_clone().unwrap();
-    let way = line(delay, move |data| {
-        // Who has gone wants no more.
-        let _ = writer.write_all(data);
-    });
-    from.set_read_timeout(TICK).unwrap();
-    let mut buffer = vec![0; 65_536];
-    while !Gates::is(&gates.over) {
-        if Gates::is(&gates.no_tcp) {
-            thread::sleep(Duration::from_millis(5));
-            continue;
-        }
-        match from.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(length) => {
-                if way.send(buffer[..length].to_vec()).is_err() {
-                    break;
-                }
-            }
-            result if Gates::waits(&result) => {}
-            Err(_) => break,
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            // Windows for more would not fit the bound of memory.
+            rate: 50_000_000,
+            round_trip: Duration::from_millis(2),
+            udp: true,
+            http2: true,
+            idle: None,
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
 }
 
 struct Pair {
@@ -203,22 +60,25 @@ struct Pair {
 
 impl Pair {
     fn new(udp: bool) -> Self {
-        Self::over(Duration::from_millis(2), udp)
+        let plan = Plan {
+            udp,
+            ..Plan::default()
+        };
+        Self::after(&plan, |_| {})
     }
 
-    fn over(round_trip: Duration, udp: bool) -> Self {
-        // Windows for more would not fit the bound of memory.
-        Self::after(50_000_000, round_trip, udp, |_| {})
+    fn over(round_trip: Duration) -> Self {
+        let plan = Plan {
+            round_trip,
+            ..Plan::default()
+        };
+        Self::after(&plan, |_| {})
     }
 
     /// `meanwhile` has the far end's address before the near end does.
-    fn after(
-        rate: u64,
-        round_trip: Duration,
-        udp: bool,
-        meanwhile: impl FnOnce(SocketAddr),
-    ) -> Self {
-        let rate = Rate::from_bits_per_sec(rate);
+    fn after(plan: &Plan, meanwhile: impl FnOnce(SocketAddr)) -> Self {
+        let rate = Rate::from_bits_per_sec(plan.rate);
+        let round_trip = plan.round_trip;
         let configs = support::configs(Limits::default(), Instant::now());
         let [near, far] = configs.map(|mut config| {
             config.path.rate = rate;
@@ -228,6 +88,9 @@ impl Pair {
             };
             config.control = CongestionControl::new("rate", settings).unwrap();
             config.path.round_trip = round_trip.max(config.path.round_trip);
+            if let Some(idle) = plan.idle {
+                (config.idle_timeout, config.keep_alive) = (idle, Some(idle / 3));
+            }
             config
         });
         let template = Template::of_authority("far.example").unwrap();
@@ -238,14 +101,18 @@ impl Pair {
         }];
         let serve = support::far(&template, rules, 1000, Duration::from_secs(120));
         let far = Driver::far(&far, loopback(), serve).unwrap();
-        let far = far.with_http2(TcpSettings::default(), 10).unwrap();
+        let http2 = |driver: Driver, most| match plan.http2 {
+            true => driver.with_http2(TcpSettings::default(), most).unwrap(),
+            false => driver,
+        };
+        let far = http2(far, 10);
         let gates = Arc::new(Gates::default());
-        Gates::set(&gates.no_udp, !udp);
+        Gates::set(&gates.no_udp, !plan.udp);
         let address = far.address().unwrap();
         meanwhile(address);
         let peer = relay(&gates, address, round_trip / 2);
         let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();
-        let driver = driver.with_http2(TcpSettings::default(), 1).unwrap();
+        let driver = http2(driver, 1).with_early_data(round_trip);
         let began = Instant::now();
         let handles = [driver.handle(), far.handle()];
         let threads =
@@ -361,7 +228,11 @@ fn blocked_from_the_start_tunnels_take_tcp() {
 #[test]
 fn who_connects_by_tcp_and_says_nothing_keeps_nobody_out() {
     let mut silent = Vec::new();
-    let pair = Pair::after(50_000_000, Duration::from_millis(2), false, |far| {
+    let plan = Plan {
+        udp: false,
+        ..Plan::default()
+    };
+    let pair = Pair::after(&plan, |far| {
         silent.extend((0..100).map(|_| TcpStream::connect(far).unwrap()));
     });
     assert_eq!(pair.status().carrier, Some("http2"));
@@ -407,7 +278,7 @@ fn blocked_in_mid_life_it_is_recognised_and_undone() {
 #[test]
 fn it_is_recognised_within_four_seconds_over_a_satellite() {
     for sends in [true, false] {
-        let pair = Pair::over(Duration::from_millis(600), true).stands();
+        let pair = Pair::over(Duration::from_millis(600)).stands();
         let (target, _server) = echo();
         let mut client = pair.client(target);
         client.write_all(b"before").unwrap();
@@ -431,7 +302,7 @@ fn it_is_recognised_within_four_seconds_over_a_satellite() {
 /// A link that loses packets is none where UDP is blocked, however long a flow is silent on it.
 #[test]
 fn losses_are_not_taken_for_it() {
-    let pair = Pair::over(Duration::from_millis(600), true).stands();
+    let pair = Pair::over(Duration::from_millis(600)).stands();
     let (target, _server) = echo();
     let mut client = pair.client(target);
     client.write_all(b"before").unwrap();
@@ -552,7 +423,12 @@ impl Download {
 /// UDP towards the near end is policed to so many kbit/s of ten megabits. It is recognised within three seconds on a host that has time; what QUIC carries stays, and has
 /// more than half of what gets through, which is what TCP would at most; new flows take TCP.
 fn is_policed(kbps: u32) {
-    let pair = Pair::after(10_000_000, Duration::from_millis(600), true, |_| {}).stands();
+    let plan = Plan {
+        rate: 10_000_000,
+        round_trip: Duration::from_millis(600),
+        ..Plan::default()
+    };
+    let pair = Pair::after(&plan, |_| {}).stands();
     let on_quic = Download::start(&pair);
     on_quic.fills_the_link();
     pair.gates.policer.store(kbps, Ordering::SeqCst);

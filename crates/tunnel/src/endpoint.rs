@@ -77,6 +77,8 @@ pub enum Event {
         peer: SocketAddr,
         /// Why.
         reason: String,
+        /// Whether the peer has said nothing against another connection: it was silent, or it has started anew.
+        may_return: bool,
     },
     /// Near: tunnels may be opened before the handshake is through. What is written to them leaves with the first flight of a
     /// connection that is made again; whether the peer is there is not known. [`Event::Ready`] comes, or [`Event::Lost`].
@@ -307,12 +309,14 @@ impl<Q: Quic> Side<Q> {
                 connection,
                 peer,
                 reason,
+                may_return,
             } => {
                 self.connections.remove(&connection);
                 self.events.push_back(Event::Lost {
                     connection,
                     peer,
                     reason,
+                    may_return,
                 });
             }
             quic::Event::Opened(stream) => {

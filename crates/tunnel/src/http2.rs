@@ -232,6 +232,7 @@ impl Http2 {
                 connection,
                 peer,
                 reason,
+                may_return: false,
             });
         }
     }

@@ -208,6 +208,7 @@ impl<Q: Quic> Side<Q> {
                     connection,
                     peer,
                     reason: format!("the peer broke HTTP/3: {reason}"),
+                    may_return: false,
                 });
             }
         }

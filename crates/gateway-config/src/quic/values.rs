@@ -127,6 +127,16 @@ impl Value for FallBack {
     }
 }
 
+/// Whether first flights carry clients' connections.
+pub(super) struct EarlyData(pub(super) bool);
+
+impl Value for EarlyData {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let all = [("on", true), ("off", false)];
+        word(value, source, "use of first flights", &all).map(Self)
+    }
+}
+
 /// A round-trip time.
 pub(super) struct RoundTrip(pub(super) Duration);
 

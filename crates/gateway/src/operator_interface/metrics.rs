@@ -216,6 +216,11 @@ fn tunnel_families(tunnels: &bentpipe_tunnel_sockets::Status, page: &mut Page) -
             counters.fall_backs,
         ),
         (
+            "tunnels_early",
+            "Tunnels that were asked for in a first flight.",
+            counters.early,
+        ),
+        (
             "tunnels_opened",
             "Tunnels whose far end has dialled.",
             counters.opened,

@@ -6,7 +6,7 @@ use crate::keys::{self, PublicKey};
 use crate::protection::is_agreed;
 use crate::stack_interface::{Code, ConnectionId, Direction, Event, StreamId, StreamRef};
 use bentpipe_base::Instant;
-use quinn_proto::{Dir, StreamEvent};
+use quinn_proto::{ConnectionError, Dir, StreamEvent};
 use std::collections::VecDeque;
 
 /// Why a connection is closed whose peer would have been trusted when it began.
@@ -95,6 +95,7 @@ impl Endpoint {
                     connection: id,
                     peer: connection.stack.remote_address(),
                     reason: reason.to_owned(),
+                    may_return: false,
                 });
             }
             None => self.tell_connected(id),
@@ -142,6 +143,7 @@ fn tell(
                 connection: id,
                 peer: connection.stack.remote_address(),
                 reason: words(&reason),
+                may_return: matches!(reason, ConnectionError::TimedOut | ConnectionError::Reset),
             }
         }
         quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
