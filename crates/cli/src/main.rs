@@ -20,6 +20,9 @@ use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+#[global_allocator]
+static HEAP: bentpipe_process::Heap = bentpipe_process::Heap;
+
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! What Linux gives a process: descriptors and memory ([`limits`]), processors and priorities ([`sched`]); children and what
+//! What Linux gives a process: descriptors and memory ([`limits`], [`Heap`]), processors and priorities ([`sched`]); children and what
 //! they used ([`child`]); other processes, held by a descriptor ([`Process`]); and the service manager ([`notify`]).
 //!
 //! It knows nothing of networks: interfaces, routes and namespaces are in `bentpipe-os`.
@@ -6,9 +6,11 @@
 //! Begin with [`Process`].
 
 pub mod child;
+mod heap;
 mod held;
 pub mod limits;
 pub mod notify;
 pub mod sched;
 
+pub use heap::Heap;
 pub use held::Process;

@@ -102,6 +102,11 @@ impl Packets {
             .filter(|block| *block < PLACE / BLOCK)
             .expect("memory holds fewer than 2^30 packets");
         let places = self.places.len() + BLOCK as usize;
+        if places > self.places.capacity() {
+            // By a quarter, not twofold: the program may take the memory of all that they grow by at once.
+            let more = (self.places.len() / 4).max(BLOCK as usize);
+            self.places.reserve_exact(more);
+        }
         self.places.resize_with(places, Packet::default);
         self.taken.push(BLOCK);
         block

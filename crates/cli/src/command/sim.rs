@@ -114,11 +114,6 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
     Ok(outcome)
 }
 
-fn make(folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder `{}`", folder.display()))
-}
-
 /// One file a flow: what its source sent and its receiver got, in the order of time.
 fn write_traces(
     folder: &Path,
@@ -126,7 +121,8 @@ fn write_traces(
     outcome: &outcome::Run,
     series: &Series,
 ) -> anyhow::Result<()> {
-    make(folder)?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
     let flows = outcome.flows.iter().zip(&scenario.flows);
     for (index, ((flow, plan), sent)) in flows.zip(series.flows()).enumerate() {
         let sent = sent.iter().map(|sent| {
