@@ -12,7 +12,7 @@ use bentpipe_plan::limits::FullPacket;
 use bentpipe_plan::links;
 use bentpipe_quic::{ConnectionId, Datagram, Endpoint};
 use bentpipe_scenario::{Amount, Flow, Topology};
-use bentpipe_sim::LinkCounters;
+use bentpipe_sim::{LinkCounters, Packet};
 use bentpipe_tunnel::{Event, Read, Role, Side, TunnelId};
 use bentpipe_tunnel_sockets::FecCounters;
 use core::time::Duration;
@@ -24,10 +24,28 @@ const REACH: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_secs(1);
 const ENDS: [End; 2] = [End::Near, End::Far];
 
-/// A packet on the link, whose bytes nothing marks.
-struct Carried(Datagram);
+/// A packet on the link.
+pub(crate) enum Carried {
+    /// One of QUIC, whose bytes nothing marks.
+    Quic(Datagram),
+    /// One of a flow that passes end to end.
+    Tcp(usize, Packet),
+}
 
-impl Mark for Carried {}
+impl Mark for Carried {
+    fn is_capable(&self) -> bool {
+        match self {
+            Self::Quic(_) => false,
+            Self::Tcp(_, packet) => packet.is_capable(),
+        }
+    }
+
+    fn mark(&mut self) {
+        if let Self::Tcp(_, packet) = self {
+            packet.mark();
+        }
+    }
+}
 
 /// A packet that entered the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,29 +58,47 @@ pub struct Departure {
     pub length: Bytes,
 }
 
+/// What entered the link, where that is wanted.
+pub(crate) struct Trace(Option<Vec<Departure>>);
+
+impl Trace {
+    pub(crate) fn note(&mut self, at: Instant, from: End, length: Bytes) {
+        let from_near = from == End::Near;
+        self.0.iter_mut().for_each(|all| {
+            all.push(Departure {
+                at,
+                from_near,
+                length,
+            });
+        });
+    }
+}
+
 /// What of a pair moves.
 pub(crate) struct Drive<'s> {
-    setup: Setup<'s>,
-    now: Instant,
+    pub(crate) setup: Setup<'s>,
+    pub(crate) now: Instant,
     begin: Instant,
     /// The near one and the far one.
-    sides: [Side<Endpoint>; 2],
+    pub(crate) sides: [Side<Endpoint>; 2],
     /// From each of them.
-    ways: [Direction<Carried, LinkCounters>; 2],
+    pub(crate) ways: [Direction<Carried, LinkCounters>; 2],
     /// The near end's.
-    connection: Option<ConnectionId>,
+    pub(crate) connection: Option<ConnectionId>,
     /// The far end's.
     served: Option<ConnectionId>,
     /// Tunnels may be opened.
-    ready: bool,
+    pub(crate) ready: bool,
+    /// And no more of them at present.
+    pub(crate) full: bool,
     /// Why the connection was lost last.
     lost: String,
-    transfers: Vec<Transfer>,
+    pub(crate) transfers: Vec<Transfer>,
     /// The flow of a tunnel, by the end that names it.
-    flows: [BTreeMap<TunnelId, usize>; 2],
+    pub(crate) flows: [BTreeMap<TunnelId, usize>; 2],
     /// Tunnels, of which both ends tell.
-    opened: [u64; 2],
-    trace: Option<Vec<Departure>>,
+    pub(crate) opened: [u64; 2],
+    pub(crate) trace: Trace,
 }
 
 impl<'s> Drive<'s> {
@@ -95,17 +131,18 @@ impl<'s> Drive<'s> {
             connection: None,
             served: None,
             ready: false,
+            full: false,
             lost: String::new(),
             transfers: Vec::new(),
             flows: [BTreeMap::new(), BTreeMap::new()],
             opened: [0; 2],
-            trace: None,
+            trace: Trace(None),
         })
     }
 
     /// With a trace.
     pub(crate) fn traced(mut self) -> Self {
-        self.trace = Some(Vec::new());
+        self.trace = Trace(Some(Vec::new()));
         self
     }
 
@@ -125,7 +162,7 @@ impl<'s> Drive<'s> {
             self.step(end);
         }
         self.act();
-        let trace = self.trace.take().unwrap_or_default();
+        let trace = self.trace.0.take().unwrap_or_default();
         Ok((self.outcome(), trace))
     }
 
@@ -194,39 +231,19 @@ impl<'s> Drive<'s> {
                 if let Some(tunnel) = transfer.tunnels[0] {
                     self.sides[0].reset(tunnel);
                 }
-                self.transfers[index].end(self.now, None);
-            } else if transfer.tunnels[0].is_none() && transfer.start <= self.now {
+                let transfer = &mut self.transfers[index];
+                transfer.passing = None;
+                transfer.end(self.now, None);
+            } else if transfer.waits.is_some_and(|until| until <= self.now) {
+                self.give_up_waiting(index);
+            } else if !transfer.has_begun() && transfer.start <= self.now {
                 self.open(index);
             }
         }
     }
 
-    /// A client's SYN has come.
-    fn open(&mut self, index: usize) {
-        let opened = match self.connection.filter(|_| self.ready) {
-            Some(connection) => {
-                let target = self.target(index);
-                self.sides[0]
-                    .open(connection, &target, None)
-                    .map_err(|error| error.to_string())
-            }
-            None => Err("the far end is not reached".to_owned()),
-        };
-        match opened {
-            Ok(tunnel) => {
-                self.opened[0] += 1;
-                self.transfers[index].tunnels[0] = Some(tunnel);
-                self.flows[0].insert(tunnel, index);
-                if self.setup.early {
-                    self.connected(index);
-                }
-            }
-            Err(why) => self.transfers[index].end(self.now, Some(why)),
-        }
-    }
-
     /// The server of a flow, whose port tells the flow.
-    fn target(&self, index: usize) -> Target {
+    pub(crate) fn target(&self, index: usize) -> Target {
         let scenario = self.setup.scenario;
         let flow = &scenario.flows[index];
         let path = Topology::new(scenario).path(&flow.opened_by, flow.acceptor());
@@ -237,7 +254,7 @@ impl<'s> Drive<'s> {
     }
 
     /// The connection of a flow's opener stands.
-    fn connected(&mut self, index: usize) {
+    pub(crate) fn connected(&mut self, index: usize) {
         let transfer = &mut self.transfers[index];
         transfer.connected.get_or_insert(self.now);
         if transfer.source == End::Near {
@@ -311,6 +328,7 @@ impl<'s> Drive<'s> {
             Event::Done(tunnel) => {
                 self.flows[end as usize].remove(&tunnel);
             }
+            Event::Room(_) if end == End::Near => self.has_room(),
             Event::Connected { .. }
             | Event::Early(_)
             | Event::NoProxy(_)
@@ -364,7 +382,13 @@ impl<'s> Drive<'s> {
         }
         if end == End::Near {
             reason.clone_into(&mut self.lost);
+            self.full = false;
             self.connect();
+            for index in 0..self.transfers.len() {
+                if self.transfers[index].waits.is_some() {
+                    self.give_up_waiting(index);
+                }
+            }
         }
     }
 
@@ -372,6 +396,7 @@ impl<'s> Drive<'s> {
     fn drain(&mut self) -> Vec<(End, Event)> {
         let mut told = Vec::new();
         let now = self.now;
+        self.drain_passing();
         for end in ENDS {
             let way = &mut self.ways[end as usize];
             let trace = &mut self.trace;
@@ -379,15 +404,9 @@ impl<'s> Drive<'s> {
             self.sides[end as usize].drain(now, |output| match output {
                 Output::Packet((), datagram) => {
                     let length = Bytes(datagram.data.len() as u64) + headers;
-                    if let Some(trace) = trace {
-                        trace.push(Departure {
-                            at: now,
-                            from_near: end == End::Near,
-                            length,
-                        });
-                    }
+                    trace.note(now, end, length);
                     // What the queue has no room for is gone.
-                    let _ = way.push(Carried(datagram), length, now);
+                    let _ = way.push(Carried::Quic(datagram), length, now);
                 }
                 Output::Event(event) => told.push((end, event)),
             });
@@ -403,18 +422,23 @@ impl<'s> Drive<'s> {
             .transfers
             .iter()
             .filter(|transfer| transfer.over.is_none());
-        let flows = flows.filter_map(|transfer| match transfer.tunnels[0] {
-            None => Some(transfer.start),
-            Some(_) => transfer.until,
-        });
+        let flows = flows.filter_map(Transfer::deadline);
         let next = sides.chain(ways).chain(flows).min();
         self.now = next.unwrap_or(end).min(end).max(self.now);
         for from in ENDS {
             let to = 1 - from as usize;
-            while let Some((_, Carried(mut datagram))) = self.ways[from as usize].deliver(self.now)
-            {
-                datagram.peer = self.setup.addresses[from as usize];
-                self.sides[to].input((), datagram, self.now);
+            while let Some((_, carried)) = self.ways[from as usize].deliver(self.now) {
+                match carried {
+                    Carried::Quic(mut datagram) => {
+                        datagram.peer = self.setup.addresses[from as usize];
+                        self.sides[to].input((), datagram, self.now);
+                    }
+                    Carried::Tcp(index, packet) => {
+                        if let Some(passing) = &mut self.transfers[index].passing {
+                            passing.receive(&packet, self.now);
+                        }
+                    }
+                }
             }
         }
         for side in &mut self.sides {
@@ -456,7 +480,7 @@ impl<'s> Drive<'s> {
         let over = transfer.over.as_ref().map_or(self.now, |(at, _)| *at);
         outcome::Flow {
             name: flow.name.clone(),
-            control: "quic".to_owned(),
+            control: transfer.control.to_owned(),
             size: match flow.amount {
                 Amount::Bytes(size) => Some(size),
                 Amount::Segments(_) | Amount::Duration(_) => None,

@@ -2,8 +2,8 @@
 //! processes, here the same endpoints (`tunnel::Side` over `quic::Endpoint`) do on the scenario's link.
 //!
 //! QUIC's packets are sealed, sent, lost, found lost and repaired as they are on sockets; only the clock is virtual. Of the terrestrial
-//! legs, which must be plain wires, and of the hosts there is no TCP: a wire without rate and delay never holds anything up. The
-//! connection stands when the run begins, as in the lab. With one seed, times and lengths of all packets are the same from run to run;
+//! legs, which must be plain wires, and of the hosts there is no TCP: a wire without rate and delay never holds anything up. Only flows that
+//! find no tunnel pass end to end, as TCP of their hosts. The connection stands when the run begins, as in the lab. With one seed, times and lengths of all packets are the same from run to run;
 //! their bytes are not, for each run makes its keys.
 //!
 //! It is not part of `sim`, which is built for browsers: what seals QUIC's packets is not. Scenarios without such a pair go to `sim`
@@ -14,6 +14,7 @@ mod drive;
 mod error;
 mod setup;
 mod transfer;
+mod without_tunnel;
 
 pub use drive::Departure;
 pub use error::PairError;

@@ -29,6 +29,8 @@ pub(crate) struct Setup<'s> {
     pub(crate) configs: [Config; 2],
     /// The near end answers before its far end has dialled.
     pub(crate) early: bool,
+    /// It refuses what finds no tunnel.
+    pub(crate) refuses: bool,
 }
 
 fn unknown<T>(what: impl Into<String>) -> Result<T, PairError> {
@@ -101,6 +103,7 @@ impl<'s> Setup<'s> {
             headers,
             configs: [config(0, near_config), config(1, far_config)],
             early: end.handshake == Handshake::Early,
+            refuses: end.refuses,
         }))
     }
 }

@@ -2,6 +2,7 @@
 
 use bentpipe_base::Instant;
 use bentpipe_scenario::{Amount, Flow};
+use bentpipe_sim::EndToEnd;
 use bentpipe_tunnel::TunnelId;
 use bytes::Bytes;
 
@@ -16,7 +17,6 @@ pub(crate) enum End {
 }
 
 /// A flow.
-#[derive(Clone, Debug)]
 pub(crate) struct Transfer {
     pub(crate) start: Instant,
     /// When its time is over, if it lasts one.
@@ -25,6 +25,12 @@ pub(crate) struct Transfer {
     pub(crate) source: End,
     /// What the near end and the far one call its tunnel.
     pub(crate) tunnels: [Option<TunnelId>; 2],
+    /// Until when it waits for a tunnel, where the far end had no room for it.
+    pub(crate) waits: Option<Instant>,
+    /// TCP of its hosts, where it passes end to end.
+    pub(crate) passing: Option<Box<EndToEnd>>,
+    /// What its source's rate is by.
+    pub(crate) control: &'static str,
     /// Its source's connection stands.
     pub(crate) may_send: bool,
     /// What its source has not handed over; `None`: it never ends.
@@ -52,6 +58,9 @@ impl Transfer {
                 End::Far
             },
             tunnels: [None; 2],
+            waits: None,
+            passing: None,
+            control: "quic",
             may_send: false,
             left: match flow.amount {
                 Amount::Bytes(size) => Some(size.0),
@@ -62,6 +71,19 @@ impl Transfer {
             last: None,
             over: None,
         }
+    }
+
+    /// Whether its SYN has come.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.tunnels[0].is_some() || self.waits.is_some() || self.passing.is_some()
+    }
+
+    /// When it has something to do next, while it is not over.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let start = (!self.has_begun()).then_some(self.start);
+        let passing = self.passing.as_ref().and_then(|it| it.deadline());
+        let due = [start, self.until, self.waits, passing];
+        due.into_iter().flatten().min()
     }
 
     /// The next bytes that its source hands over; empty: there are no more.

@@ -205,7 +205,7 @@ impl Sender {
     }
 }
 
-const fn why(cause: Cause) -> &'static str {
+pub(crate) const fn why(cause: Cause) -> &'static str {
     match cause {
         Cause::Reset => "the other side reset the connection",
         Cause::Refused => "the other side refused the connection",
