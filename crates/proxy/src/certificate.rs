@@ -1,5 +1,6 @@
 //! The certificate that `bentpipe proxy keys` makes.
 
+use bentpipe_connect_tcp::{Host, NoTarget};
 use bentpipe_quic::Identity;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
@@ -12,10 +13,13 @@ use thiserror::Error;
 /// No certificate was made.
 #[derive(Debug, Error)]
 pub(crate) enum CertificateError {
-    /// A name is none, or the library refuses something else.
+    /// A name is none.
     #[error(
         "no certificate is made ({0}): give names of hosts or IP addresses, such as `--name proxy.example`"
     )]
+    Name(#[from] NoTarget),
+    /// The library refuses something else.
+    #[error("no certificate is made ({0}): make one by other means")]
     Refused(#[from] rcgen::Error),
     /// It cannot be written.
     #[error("cannot make the certificate {} ({source}): choose another place", .path.display())]
@@ -34,8 +38,10 @@ pub(crate) fn make_certificate(
     identity: &Identity,
     names: &[String],
 ) -> Result<(), CertificateError> {
+    let hosts: Result<Vec<Host>, NoTarget> = names.iter().map(|name| name.parse()).collect();
+    let names: Vec<String> = hosts?.iter().map(Host::to_string).collect();
     let key = KeyPair::try_from(&identity.pkcs8())?;
-    let mut params = CertificateParams::new(names)?;
+    let mut params = CertificateParams::new(names.as_slice())?;
     params.distinguished_name = DistinguishedName::new();
     let common = names.first().map_or("bentpipe", String::as_str);
     params.distinguished_name.push(DnType::CommonName, common);

@@ -255,3 +255,65 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure
         .context("cannot start a thread")
         .map_err(usage)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`keys`] says, or what it says is wrong.
+    fn said(file: &Path, certificate: Option<&Path>, names: &[&str]) -> Result<String, String> {
+        let names: Vec<_> = names.iter().copied().map(str::to_owned).collect();
+        keys(file, certificate, &names).map_err(|failure| match failure {
+            Failure::Usage(error) => error.to_string(),
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn a_certificate_is_made_for_a_key_and_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let [key, other, certificate] =
+            ["key", "other", "certificate"].map(|name| folder.path().join(name));
+        let public = said(&key, None, &[]).unwrap();
+        let names = ["Far.example", "192.0.2.7", "2001:db8::7"];
+        let both = said(&key, Some(&certificate), &names).unwrap();
+        let (first, shown) = both.split_once('\n').unwrap();
+        assert_eq!(first, public);
+        assert!(shown.starts_with("sha256:"), "{shown}");
+        assert_eq!(said(&certificate, None, &[]).as_deref(), Ok(shown));
+        // It is for the names, and signed by its own key: others' clients are given it as an authority's.
+        let made = std::fs::read_to_string(&certificate).unwrap();
+        let identity = read_identity(&key).unwrap();
+        let trusting = bentpipe_quic::Certificates::of_identity(made.as_bytes(), &identity);
+        assert!(
+            trusting
+                .unwrap()
+                .with_authorities(made.as_bytes(), None)
+                .is_ok()
+        );
+        // What is there is not written over: its key is shown, if it is that one's.
+        assert_eq!(said(&key, Some(&certificate), &["x"]).as_ref(), Ok(&both));
+        assert_eq!(std::fs::read_to_string(&certificate).unwrap(), made);
+        let error = said(&other, Some(&certificate), &["x"]).unwrap_err();
+        assert!(
+            error.contains("of another key than the secret one"),
+            "{error}"
+        );
+        for wrong in [
+            "",
+            "a b",
+            "far.example:443",
+            "300.0.0.1",
+            "f\u{e4}r.example",
+        ] {
+            let nowhere = folder.path().join("nowhere");
+            let error = said(&key, Some(&nowhere), &["far.example", wrong]).unwrap_err();
+            let quoted = format!("`{wrong}` is neither an address nor the name of a host");
+            assert!(error.contains(&quoted), "{error}");
+            assert!(!nowhere.exists());
+        }
+        let nowhere = folder.path().join("none/certificate");
+        let error = said(&key, Some(&nowhere), &["far.example"]).unwrap_err();
+        assert!(error.contains("choose another place"), "{error}");
+    }
+}

@@ -64,12 +64,27 @@ pub enum UnusableCertificate {
     Revoked(String),
 }
 
+/// What is wrong with PEM, in words: the library shows bytes as numbers.
+fn in_words(error: &pem::Error) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).escape_debug().to_string();
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            format!("`-----END {}-----` is missing", text(end_marker))
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            let line = text(&line[..line.len().min(80)]);
+            format!("`{line}` begins nothing")
+        }
+        other => other.to_string(),
+    }
+}
+
 fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, UnusableCertificate> {
     let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(text).collect();
     match chain {
         Ok(chain) if chain.is_empty() => Err(UnusableCertificate::None),
         Ok(chain) => Ok(chain),
-        Err(reason) => Err(UnusableCertificate::Pem(reason.to_string())),
+        Err(reason) => Err(UnusableCertificate::Pem(in_words(&reason))),
     }
 }
 
@@ -92,7 +107,7 @@ impl Certificates {
     /// [`UnusableCertificate`].
     pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, UnusableCertificate> {
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|reason| UnusableCertificate::Key(reason.to_string()))?;
+            .map_err(|reason| UnusableCertificate::Key(in_words(&reason)))?;
         Self::of(certificates, key)
     }
 
@@ -142,7 +157,7 @@ impl Certificates {
             .flat_map(CertificateRevocationListDer::pem_slice_iter)
             .collect();
         let wrong = |reason: String| UnusableCertificate::Revoked(reason);
-        let lists = lists.map_err(|reason| wrong(reason.to_string()))?;
+        let lists = lists.map_err(|reason| wrong(in_words(&reason)))?;
         if revoked.is_some() && lists.is_empty() {
             return Err(wrong("there is none".to_owned()));
         }

@@ -26,17 +26,25 @@ impl Base {
 /// What the stack and TLS take for the time of day: tokens and tickets have an age.
 #[derive(Clone, Debug)]
 pub(crate) struct Calendar {
-    /// Time of day at [`Instant::ZERO`], since 1970.
-    origin: Duration,
+    /// Time of day at [`Instant::ZERO`], since 1970, in nanoseconds.
+    origin: Arc<AtomicU64>,
     now: Arc<AtomicU64>,
 }
 
 impl Calendar {
     pub(crate) fn new(origin: Duration) -> Self {
+        let origin = u64::try_from(origin.as_nanos()).unwrap_or(u64::MAX);
         Self {
-            origin,
+            origin: Arc::new(origin.into()),
             now: Arc::default(),
         }
+    }
+
+    /// It is so long after 1970 at `now`: clocks are set while this runs.
+    pub(crate) fn correct(&self, since_1970: Duration, now: Instant) {
+        let since_1970 = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+        let origin = since_1970.saturating_sub(now.as_nanos());
+        self.origin.store(origin, Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, now: Instant) {
@@ -45,7 +53,8 @@ impl Calendar {
     }
 
     fn since_1970(&self) -> Duration {
-        self.origin + Duration::from_nanos(self.now.load(Ordering::Relaxed))
+        let [origin, now] = [&self.origin, &self.now].map(|it| it.load(Ordering::Relaxed));
+        Duration::from_nanos(origin.saturating_add(now))
     }
 }
 

@@ -380,14 +380,21 @@ impl Endpoint {
     }
 }
 
-/// Alerts of TLS by which a peer refuses the key that it was shown (RFC 8446, section 6.2: bad_certificate to certificate_unknown,
-/// access_denied, certificate_required), as codes of QUIC (RFC 9001, section 4.8).
-fn refuses_key(code: u64) -> bool {
-    matches!(code, 0x12a..=0x12e | 0x131 | 0x174)
-}
-
 /// What is said where a peer refuses the key that it was shown.
 pub(crate) const KEY_REFUSED: &str = "the peer does not trust this side's key";
+/// And where it was shown none that it knows.
+pub(crate) const NO_CERTIFICATE: &str =
+    "the peer wants a certificate of this side, which shows none";
+
+/// What is said where a peer refuses what it was shown, by an alert of TLS (RFC 8446, section 6.2: bad_certificate to certificate_unknown,
+/// access_denied, certificate_required) as a code of QUIC (RFC 9001, section 4.8).
+fn refusal(code: u64) -> Option<&'static str> {
+    match code {
+        0x12a..=0x12e | 0x131 => Some(KEY_REFUSED),
+        0x174 => Some(NO_CERTIFICATE),
+        _ => None,
+    }
+}
 
 /// Why a connection is gone, for an operator.
 fn words(reason: &ConnectionError) -> String {
@@ -396,8 +403,8 @@ fn words(reason: &ConnectionError) -> String {
             Some(key) => format!("the peer's key {key} is not trusted here"),
             None => error.to_string(),
         },
-        ConnectionError::ConnectionClosed(close) if refuses_key(close.error_code.into()) => {
-            KEY_REFUSED.to_owned()
+        ConnectionError::ConnectionClosed(close) => {
+            refusal(close.error_code.into()).map_or_else(|| reason.to_string(), str::to_owned)
         }
         ConnectionError::ApplicationClosed(close) => {
             format!(

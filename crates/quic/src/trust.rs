@@ -2,9 +2,11 @@
 
 use crate::certificates::{Certificates, TlsServer};
 use crate::config::ConfigError;
-use crate::endpoint::{Endpoint, KEY_REFUSED};
+use crate::endpoint::{Endpoint, KEY_REFUSED, NO_CERTIFICATE};
 use crate::keys::{self, PublicKey};
 use crate::stack_interface::ConnectionId;
+use bentpipe_base::Instant;
+use core::time::Duration;
 use rustls::pki_types::CertificateDer;
 use rustls::time_provider::TimeProvider as _;
 use std::sync::Arc;
@@ -20,6 +22,11 @@ impl Endpoint {
         self.trusted.set(peers, certificates);
         self.issued.forget();
         self.held.forget();
+    }
+
+    /// It is so long after 1970 at `now`, by which certificates are judged.
+    pub fn set_time_of_day(&self, since_1970: Duration, now: Instant) {
+        self.calendar.correct(since_1970, now);
     }
 
     /// Whether a connection's peer is trusted still, by what it showed in its handshake.
@@ -58,6 +65,9 @@ impl Endpoint {
     /// What is said of a handshake over TCP that failed for these `words` of TLS.
     pub fn refusal(words: &str) -> String {
         let alert = words.strip_prefix("received fatal alert: ");
+        if alert == Some("CertificateRequired") {
+            return NO_CERTIFICATE.to_owned();
+        }
         if alert.is_some_and(|alert| alert.contains("Certificate") || alert == "AccessDenied") {
             return KEY_REFUSED.to_owned();
         }

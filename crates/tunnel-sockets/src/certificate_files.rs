@@ -1,8 +1,7 @@
 //! Certificates in files, for ends that know no raw public keys.
 
-use crate::identity_file::{IdentityFileError, read_secret};
+use crate::identity_file::{IdentityFileError, open, read_secret};
 use bentpipe_quic::{Certificates, Identity, PublicKey, UnusableCertificate};
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -20,6 +19,12 @@ pub enum CertificateFileError {
         path: PathBuf,
         /// What the kernel says.
         source: io::Error,
+    },
+    /// There is more in it than is read: what follows would be left out, such as who is revoked.
+    #[error("{} is longer than {LONGEST_LIST} bytes: keep in it what is needed, in PEM", .path.display())]
+    Long {
+        /// The file.
+        path: PathBuf,
     },
     /// It holds something else.
     #[error("{}: {source}", .path.display())]
@@ -94,11 +99,15 @@ pub fn read_certificate_key(path: &Path) -> Result<Option<PublicKey>, Certificat
 
 fn read(path: &Path) -> Result<Vec<u8>, CertificateFileError> {
     let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST_LIST).read_to_end(&mut text));
-    read.map_err(|source| CertificateFileError::Unreadable {
+    let read = open(path).and_then(|file| file.take(LONGEST_LIST + 1).read_to_end(&mut text));
+    let read = read.map_err(|source| CertificateFileError::Unreadable {
         path: path.to_owned(),
         source,
     })?;
+    if read as u64 > LONGEST_LIST {
+        let path = path.to_owned();
+        return Err(CertificateFileError::Long { path });
+    }
     Ok(text)
 }
 
@@ -106,5 +115,52 @@ fn wrong(path: &Path, source: UnusableCertificate) -> CertificateFileError {
     CertificateFileError::Wrong {
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Whatever is in the place of a file is told, and nobody waits for it.
+    #[test]
+    fn what_is_no_file_of_certificates_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("folder")).unwrap();
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path("pipe"),
+            rustix::fs::FileType::Fifo,
+            mode,
+            0,
+        )
+        .unwrap();
+        fs::write(path("long"), vec![b'\n'; 1 << 20 | 1]).unwrap();
+        fs::write(path("noise"), [0xff; 100]).unwrap();
+        fs::write(path("cut"), "-----BEGIN CERTIFICATE-----\nMIIB\n").unwrap();
+        let identity = Identity::generate().unwrap();
+        for (name, said) in [
+            ("none", "No such file"),
+            ("folder", "no regular file"),
+            ("pipe", "no regular file"),
+            ("long", "is longer than 1048576 bytes"),
+            ("noise", "there is no certificate in it"),
+            ("cut", "`-----END CERTIFICATE-----` is missing"),
+        ] {
+            let files = CertificateFiles {
+                chain: path(name),
+                key: None,
+                authorities: None,
+                revoked: None,
+            };
+            let error = files.read(&identity).unwrap_err().to_string();
+            assert!(
+                error.contains(said) && error.contains(name),
+                "{name}: {error}"
+            );
+        }
     }
 }

@@ -29,6 +29,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::SystemTime;
 use thiserror::Error;
 
 /// Tokens of the set that are no flow's.
@@ -327,6 +328,9 @@ impl Driver {
     /// Everything that can be done now.
     fn turn(&mut self) {
         let now = self.now();
+        // A host may know the time only some while after it has started.
+        let since_1970 = { SystemTime::UNIX_EPOCH.elapsed() }.unwrap_or_default();
+        self.side.quic_mut().set_time_of_day(since_1970, now);
         if self.side.deadline().is_some_and(|due| due <= now) {
             self.side.timeout(now);
         }

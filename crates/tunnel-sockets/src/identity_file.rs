@@ -69,7 +69,7 @@ pub(crate) fn read_secret(path: &Path) -> Result<String, IdentityFileError> {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(unreadable)?;
+    let file = open(path).map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     let mode = about.mode() & 0o777;
     if mode & FORBIDDEN != 0 {
@@ -81,6 +81,16 @@ pub(crate) fn read_secret(path: &Path) -> Result<String, IdentityFileError> {
         .read_to_string(&mut text)
         .map_err(unreadable)?;
     Ok(text)
+}
+
+/// Opens a file for reading. From a pipe nothing might come for ever, while others wait for whoever reads.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let about = fs::metadata(path)?;
+    if about.is_file() {
+        File::open(path)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
 }
 
 /// Makes a key pair and puts it into a new file at `path`, for its owner alone. What is there already stays.
