@@ -28,7 +28,7 @@ mod warning;
 pub use config::{Config, ControlSocket, Handshake, Intercept, LegId, Limits, Profile};
 pub use leg::{Carrier, Leg, LossCause, SconeRates};
 pub use policy::{Action, Interface, Policy, Quic};
-pub use quic::{CarriedUdp, QuicCarrier, QuicEnd, QuicPath};
+pub use quic::{CarriedUdp, OwnCertificate, QuicCarrier, QuicEnd, QuicPath};
 pub use snoop::{Snoop, Toward};
 pub use syn::{Ends, Syn, SynOptions, lower_mss};
 pub use warning::ConfigWarning;

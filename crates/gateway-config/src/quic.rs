@@ -2,7 +2,7 @@
 
 mod values;
 
-pub use values::KeyFile;
+pub use values::{CertificateFile, KeyFile};
 
 use crate::Handshake;
 use bentpipe_base::{Bytes, Probability, Rate};
@@ -45,6 +45,8 @@ pub struct QuicCarrier {
     pub identity: PathBuf,
     /// The far end's public key, as text.
     pub peer_key: String,
+    /// What this end shows to a far end that is known by the key in its certificate; `None`: nothing.
+    pub certificate: Option<OwnCertificate>,
     /// When a SYN is answered.
     pub handshake: Handshake,
     /// Whether new connections are refused while the far end is not reached; otherwise they pass end to end.
@@ -57,6 +59,31 @@ pub struct QuicCarrier {
     pub tells_clients: bool,
     /// The UDP that it carries; `None`: none.
     pub udp: Option<CarriedUdp>,
+}
+
+/// A near end's certificate, for a far end of others' that wants one of its clients; both files are PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnCertificate {
+    /// Its own certificate, and then those that lead to an authority.
+    pub chain: PathBuf,
+    /// The secret key of its own; `None`: that of its identity.
+    pub key: Option<PathBuf>,
+}
+
+impl OwnCertificate {
+    /// Reads `certificate` and `certificate_key`.
+    fn read(table: &mut Table<'_, '_>) -> Option<Self> {
+        let [chain, key] = ["certificate", "certificate_key"]
+            .map(|key| table.optional(key).map(|CertificateFile(path)| path));
+        if table.has("certificate_key") && !table.has("certificate") {
+            let wrong = Wrong::new(
+                "`certificate_key` goes with `certificate`",
+                "`certificate = \"...\"` beside it",
+            );
+            table.problem("certificate_key", wrong);
+        }
+        Some(Self { chain: chain?, key })
+    }
 }
 
 /// Which UDP of its clients a near end takes, and how much it holds of it.
@@ -121,7 +148,15 @@ impl QuicCarrier {
         } = terms.read(table, receive_rate);
         let [proxy, identity, peer_key] =
             ["proxy", "identity", "peer_key"].map(|key| table.has(key));
+        let certificate = OwnCertificate::read(table);
+        let unasked = Wrong::new(
+            "`certificate` is shown to a far end that is known by its own",
+            "`peer_key = \"sha256:...\"` beside it, the key in that",
+        );
         if let Some(before) = before.filter(|_| !proxy && !identity && !peer_key) {
+            if certificate.is_some() {
+                table.problem("certificate", unasked);
+            }
             return Some(Self {
                 handshake,
                 refuses,
@@ -135,11 +170,16 @@ impl QuicCarrier {
         let proxy = table.required("proxy", "\"198.51.100.7:4433\"");
         let identity = table.required("identity", "\"/etc/bentpipe/gateway.key\"");
         let peer_key = table.required("peer_key", "\"ed25519:...\"");
+        let pinned = { peer_key.as_ref() }.is_some_and(|PeerKey(key)| key.starts_with("ed25519:"));
+        if certificate.is_some() && pinned {
+            table.problem("certificate", unasked);
+        }
         let (Remote(proxy), KeyFile(identity), PeerKey(peer_key)) = (proxy?, identity?, peer_key?);
         Some(Self {
             proxy,
             identity,
             peer_key,
+            certificate,
             handshake,
             refuses,
             tells_clients,
@@ -234,6 +274,8 @@ impl QuicEnd {
         for (key, expected) in [
             ("identity", keys),
             ("peer_key", keys),
+            ("certificate", keys),
+            ("certificate_key", keys),
             (
                 "client_address",
                 "none: there the far end dials from its own address",
@@ -274,10 +316,12 @@ impl QuicEnd {
 }
 
 /// The keys that only such a leg has.
-pub(crate) const KEYS: [&str; 16] = [
+pub(crate) const KEYS: [&str; 18] = [
     "proxy",
     "identity",
     "peer_key",
+    "certificate",
+    "certificate_key",
     "handshake",
     "when_down",
     "client_address",
@@ -439,6 +483,16 @@ mod tests {
             leg.quic.as_ref().unwrap().early_data
         };
         assert!(early("") && early("early_data = \"on\"") && !early("early_data = \"off\""));
+        let shown = text.replace("ed25519:", "sha256:")
+            + "certificate = \"/c\"\ncertificate_key = \"/d\"\n[leg.slow]\nsend_buffer = \"1MiB\"\n";
+        let shown = Config::parse("f", &shown).unwrap();
+        for leg in [&shown.profiles[0].leg, shown.tunnelled_leg().unwrap()] {
+            let own = OwnCertificate {
+                chain: "/c".into(),
+                key: Some("/d".into()),
+            };
+            assert_eq!(leg.quic.as_ref().unwrap().certificate, Some(own));
+        }
         let udp = |said: &str| {
             let config = Config::parse("f", &format!("{text}{said}")).unwrap();
             let leg = config.tunnelled_leg().unwrap();
@@ -510,6 +564,12 @@ mod tests {
             ),
             ("fec = \"1%\"\nfec_window = 99", "after every 100"),
             ("fec = \"10%\"\nfec_window = 513", "from 1 to 512"),
+            (
+                "certificate = \"/near.crt\"\npeer_key = \"ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"",
+                "is shown to a far end that is known by its own",
+            ),
+            ("certificate_key = \"/near.key\"", "goes with `certificate`"),
+            ("certificate = \"near.crt\"", "a file in PEM"),
             ("udp_flows = 10", "goes with `udp`"),
             ("udp = []", "at least one value"),
             ("udp = [0]", "from 1 to 65535"),

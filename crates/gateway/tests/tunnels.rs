@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "tunnels/certificates.rs"]
+mod certificates;
 #[path = "tunnels/client_addresses.rs"]
 mod client_addresses;
 mod support;

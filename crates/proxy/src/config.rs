@@ -37,7 +37,7 @@ use bentpipe_config::network::{
 };
 use bentpipe_config::{Document, Problems, Table, Value, Wrong};
 use bentpipe_gateway_config::QuicPath;
-use bentpipe_gateway_config::quic::{self, KeyFile};
+use bentpipe_gateway_config::quic::{self, CertificateFile, KeyFile};
 use bentpipe_quic::{Identity, PublicKey, UnusableControl};
 use bentpipe_tunnel_sockets::{CertificateFiles, ClientLimits, Link, Rule};
 use std::fs::File;
@@ -363,21 +363,6 @@ impl Value for Listen {
             _ => Err(Wrong::new(
                 format!("`{}` is no address with a port", text.escape_default()),
                 "an address and a port such as \"0.0.0.0:4433\" or \"[::]:4433\"",
-            )),
-        }
-    }
-}
-
-/// A file of certificates or of their key.
-struct CertificateFile(PathBuf);
-
-impl Value for CertificateFile {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        match AbsolutePath::read(value, source) {
-            Ok(AbsolutePath(Some(path))) => Ok(Self(path)),
-            _ => Err(Wrong::new(
-                "this is no path from the root",
-                "a file in PEM, such as \"/etc/bentpipe/proxy.crt\"",
             )),
         }
     }

@@ -82,14 +82,14 @@ fn aioquic_is_the_far_end() {
     let mut far = FarEnd::start(command, folder.path(), &["65536"]);
     // Another's key is refused, and told.
     let stranger = format!("sha256:{}=", "A".repeat(43)).parse().unwrap();
-    let refused = NearEnd::start(&far, stranger, None);
+    let refused = NearEnd::start(&far, stranger, None, None);
     until("it is not told", || {
         let status = refused.handle.status(PATIENCE).unwrap();
         status.last_loss.contains(&format!("{} ", far.key))
     });
     assert!(!refused.near.is_up());
     drop(refused);
-    let near = NearEnd::start(&far, far.key, None);
+    let near = NearEnd::start(&far, far.key, None, None);
     near.carries_tcp();
     // It goes away: what stands stays, and what is new goes by another connection.
     let mut standing = near.connect(&echo());
@@ -176,7 +176,7 @@ fn an_enemy_that_speaks_http2_disturbs_nobody() {
     let bed = Bed::new("[limits]\nclient_connections = 64\ntunnels = 200\n");
     let source = source(1_000_000);
     let friend = ["friend.crt", "friend.key"].map(|name| bed.file(name).display().to_string());
-    let what = [echo(), source].into_iter().chain(friend);
+    let what = [echo(), source, udp_echo()].into_iter().chain(friend);
     let what: Vec<_> = what.collect();
     let what: Vec<_> = what.iter().map(String::as_str).collect();
     let verdicts = bed.client(&python, "http2_hostile.py", &what);
@@ -206,6 +206,18 @@ fn an_enemy_that_speaks_http2_disturbs_nobody() {
     // What is cut, or goes on after its end, is a reset; of what is said to be long no more than has come is held.
     let cut = ": RST_STREAM CONNECT_ERROR, RST_STREAM CONNECT_ERROR, goes on, goes on";
     assert_eq!(verdict("cut"), cut);
+    // Capsules of UDP, likewise; a good one comes back whatever came before it.
+    for (attack, said) in [
+        ("udp_cut", ": PING RST_STREAM CONNECT_ERROR"),
+        ("udp_malformed", ": PING RST_STREAM CONNECT_ERROR"),
+        ("udp_forged", ": PING good"),
+        ("udp_lengths", ": PING"),
+        ("udp_flood", ": PING"),
+    ] {
+        assert_eq!(verdict(attack), said, "{attack}");
+    }
+    let gone = verdict("udp_gone");
+    assert!(gone.starts_with(": PING") && !is_closed(gone), "{gone}");
     let friends: u32 = verdict("friends ").parse().unwrap();
     assert!(friends > 0);
 }

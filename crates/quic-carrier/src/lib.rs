@@ -20,8 +20,8 @@ use bentpipe_gateway_config::{CarriedUdp, Ends, Handshake, Leg};
 use bentpipe_quic::{ParseKeyError, UnusableControl};
 use bentpipe_relay::{Answer, Keep, NoTunnel, Tunnel, TunnelPlan, Tunnels};
 use bentpipe_tunnel_sockets::{
-    self as sockets, Driver, DriverError, Handle, IdentityFileError, Link, Near, Ticket,
-    read_identity,
+    self as sockets, CertificateFileError, CertificateFiles, Driver, DriverError, Handle,
+    IdentityFileError, Link, Near, Ticket, read_identity,
 };
 use client_port::{GatewayPort, bounds};
 use std::io;
@@ -36,6 +36,9 @@ pub enum CarrierError {
     /// The secret key cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityFileError),
+    /// The certificate cannot.
+    #[error(transparent)]
+    Certificate(#[from] CertificateFileError),
     /// The far end's key cannot.
     #[error(transparent)]
     Key(#[from] ParseKeyError),
@@ -74,7 +77,15 @@ impl QuicCarrier {
         let peer = carrier.peer_key.parse()?;
         let link = Link::of_leg(leg, &carrier.path);
         let proxy = carrier.proxy;
-        let config = link.config(identity, vec![peer], proxy.is_ipv6())?;
+        let shown = carrier.certificate.as_ref().map(|own| CertificateFiles {
+            chain: own.chain.clone(),
+            key: own.key.clone(),
+            authorities: None,
+            revoked: None,
+        });
+        let shown = shown.map(|files| files.read(&identity)).transpose()?;
+        let mut config = link.config(identity, vec![peer], proxy.is_ipv6())?;
+        config.certificates = shown;
         let any: SocketAddr = match proxy {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),

@@ -76,6 +76,21 @@ impl Value for KeyFile {
     }
 }
 
+/// A file of certificates, or of the secret key of one.
+pub struct CertificateFile(pub PathBuf);
+
+impl Value for CertificateFile {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        match AbsolutePath::read(value, source) {
+            Ok(AbsolutePath(Some(path))) => Ok(Self(path)),
+            _ => Err(Wrong::new(
+                "this is no path from the root",
+                "a file in PEM, such as \"/etc/bentpipe/proxy.crt\"",
+            )),
+        }
+    }
+}
+
 /// A public key: `ed25519:`, or `sha256:` of one in a certificate, and the base64 of 32 bytes.
 pub(super) struct PeerKey(pub(super) String);
 

@@ -1,6 +1,6 @@
 """An enemy of a proxy on HTTP/2, whose certificate it trusts: by h2 where that will do it, else by frames of hyperframe.
 
-http2_hostile.py PROXY_PORT CA CERTIFICATE KEY ECHO_PORT SOURCE_PORT FRIEND_CERTIFICATE FRIEND_KEY
+http2_hostile.py PROXY_PORT CA CERTIFICATE KEY ECHO_PORT SOURCE_PORT UDP_ECHO_PORT FRIEND_CERTIFICATE FRIEND_KEY
 Each attack has a connection of its own, all but one at once; tunnels of further connections carry bytes beside them, and after them. Prints for
 each attack what the proxy did of it, how many such tunnels there were, and `ready` last.
 """
@@ -30,7 +30,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-PORT, CA, CERTIFICATE, KEY, ECHO, SOURCE, *FRIEND = sys.argv[1:]
+PORT, CA, CERTIFICATE, KEY, ECHO, SOURCE, UDP_ECHO, *FRIEND = sys.argv[1:]
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 CODES = {0: "NO_ERROR", 1: "PROTOCOL_ERROR", 3: "FLOW_CONTROL_ERROR", 7: "REFUSED_STREAM", 9: "COMPRESSION_ERROR"}
 CODES |= {5: "STREAM_CLOSED", 6: "FRAME_SIZE_ERROR", 8: "CANCEL", 10: "CONNECT_ERROR", 11: "ENHANCE_YOUR_CALM"}
@@ -48,13 +48,13 @@ def connect_to(port):
     return [(":method", "CONNECT"), (":authority", f"127.0.0.1:{port}")]
 
 
-def extended(port):
+def extended(port, protocol="connect-tcp-12", kind="tcp"):
     return [
         (":method", "CONNECT"),
-        (":protocol", "connect-tcp-12"),
+        (":protocol", protocol),
         (":scheme", "https"),
         (":authority", "proxy.example"),
-        (":path", f"/.well-known/masque/tcp/127.0.0.1/{port}/"),
+        (":path", f"/.well-known/masque/{kind}/127.0.0.1/{port}/"),
         ("capsule-protocol", "?1"),
     ]
 
@@ -96,6 +96,28 @@ class Raw:
                 frame.parse_body(memoryview(self.unread[9 : 9 + length]))
                 self.unread = self.unread[9 + length :]
                 yield frame
+
+    def said(self):
+        """What the proxy says: resets, UDP payloads, and an answer to a ping, each once."""
+        self.send(PingFrame(0, b"12345678"))
+        told, bodies = [], {}
+        for frame in self.frames():
+            if isinstance(frame, RstStreamFrame):
+                told.append("RST_STREAM " + CODES.get(frame.error_code, str(frame.error_code)))
+            elif isinstance(frame, PingFrame):
+                told.append("PING")
+            elif isinstance(frame, DataFrame):
+                bodies[frame.stream_id] = bodies.get(frame.stream_id, b"") + frame.data
+            elif isinstance(frame, GoAwayFrame) or frame is None:
+                told.append("closed")
+        self.socket.close()
+        for body in bodies.values():
+            # Short DATAGRAM capsules of context zero: type, length, context.
+            while len(body) > 2:
+                payload = body[3 : 2 + body[1]]
+                told += [payload.decode()] if payload else []
+                body = body[2 + body[1] :]
+        return " ".join(sorted(set(told)))
 
     def verdict(self):
         """How the proxy ended the connection, or else its streams; `goes on`: it did not."""
@@ -266,6 +288,60 @@ def cut():
     )
 
 
+def datagram(payload, context=b"\0"):
+    """A capsule of type DATAGRAM (RFC 9297, section 3.5) with a UDP payload (RFC 9298, section 5)."""
+    value = context + payload
+    return b"\0" + struct.pack(">H", len(value) | 0x4000) + value
+
+
+def udp(*bodies, flags=(), then=()):
+    """What is said of flows with these bodies on one connection; `then` is sent last."""
+    raw = Raw()
+    for number, body in enumerate(bodies):
+        stream = 2 * number + 1
+        raw.send(raw.headers(stream, extended(UDP_ECHO, "connect-udp", "udp")))
+        pieces = [body[at : at + 16_000] for at in range(0, len(body), 16_000)]
+        raw.send(*[DataFrame(stream, piece) for piece in pieces[:-1]], DataFrame(stream, pieces[-1], flags=flags))
+    raw.send(*then)
+    return raw.said()
+
+
+def udp_cut():
+    """A capsule that ends anywhere within."""
+    whole = datagram(b"abcde")
+    return udp(*[whole[:cut] for cut in range(1, len(whole))], flags=["END_STREAM"])
+
+
+def udp_malformed():
+    """Datagrams without a context, and with a part of one."""
+    return udp(b"\0\0", b"\0\1\x40", datagram(b"", b"\xc0\0\0"))
+
+
+def udp_forged():
+    """Contexts that nobody has agreed on, capsules of unknown types, and what is longer than UDP is carried; and then one that is good."""
+    contexts = [datagram(b"no", context) for context in (b"\2", b"\x40\x41", b"\xff" * 8)]
+    unknown = [b"\x17\3abc", b"\xff" * 7 + b"\xfe" + b"\0"]
+    return udp(b"".join(contexts + unknown) + datagram(bytes(12_000)) + datagram(b"good"))
+
+
+def udp_lengths():
+    """Capsules of 2^62 - 1 bytes, of which 60 kB come."""
+    return udp(*[kind + b"\xff" * 8 + bytes(30_000) for kind in (b"\0", b"\x17")])
+
+
+def udp_flood():
+    """As many empty payloads as a window holds."""
+    return udp(datagram(b"") * 16_000)
+
+
+def udp_gone():
+    """Flows that are reset while answers come, and datagrams for them after that."""
+    streams = range(1, 41, 2)
+    late = [DataFrame(stream, datagram(b"late")) for stream in streams]
+    resets = [RstStreamFrame(stream, error_code=8) for stream in streams]
+    return udp(*[datagram(b"x" * 30) * 10 for _ in streams], then=[*resets, *late])
+
+
 def uploads():
     """DATA on a stream that was never opened, and on stream 0."""
     ends = []
@@ -278,6 +354,7 @@ def uploads():
 
 
 ATTACKS = (resets, pings, settings, fields, continuations, noise, window, overflow, unread, cut, uploads)
+ATTACKS += (udp_cut, udp_malformed, udp_forged, udp_lengths, udp_flood, udp_gone)
 with concurrent.futures.ThreadPoolExecutor(len(ATTACKS)) as enemies:
     verdicts = [enemies.submit(attack) for attack in ATTACKS]
     # A friend beside them, and after them.

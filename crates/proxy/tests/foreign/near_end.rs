@@ -8,8 +8,8 @@ use bentpipe_connect_tcp::{DialError, Template};
 use bentpipe_gateway_config::QuicPath;
 use bentpipe_quic::PublicKey;
 use bentpipe_tunnel_sockets::{
-    ClientDatagram, ClientPort, ClientVerdict, Driver, Handle, Link, Near, NoTunnel, UdpBounds,
-    UdpEnds, make_identity, read_certificate_key, read_identity,
+    CertificateFiles, ClientDatagram, ClientPort, ClientVerdict, Driver, Handle, Link, Near,
+    NoTunnel, UdpBounds, UdpEnds, make_identity, read_certificate_key, read_identity,
 };
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -110,8 +110,13 @@ fn target(port: &str) -> SocketAddr {
 }
 
 impl NearEnd {
-    /// One that expects `key`, and carries its clients' UDP to `udp_server`, a port.
-    pub(super) fn start(far: &FarEnd, key: PublicKey, udp_server: Option<&str>) -> Self {
+    /// One that expects `key`, shows a certificate if it has one, and carries its clients' UDP to `udp_server`, a port.
+    pub(super) fn start(
+        far: &FarEnd,
+        key: PublicKey,
+        shown: Option<&CertificateFiles>,
+        udp_server: Option<&str>,
+    ) -> Self {
         let link = Link {
             params: LinkParams::of_rate(Rate::from_bits_per_sec(100_000_000)),
             path: QuicPath {
@@ -121,7 +126,9 @@ impl NearEnd {
             control: None,
         };
         let identity = read_identity(&far.identity).unwrap();
-        let quic = link.config(identity, vec![key], false).unwrap();
+        let shown = shown.map(|files| files.read(&identity).unwrap());
+        let mut quic = link.config(identity, vec![key], false).unwrap();
+        quic.certificates = shown;
         let template = Template::of_authority("localhost").unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let peer = SocketAddr::from(([127, 0, 0, 1], far.port));

@@ -3,6 +3,7 @@
 use crate::bed::*;
 use crate::near_end::*;
 use crate::servers::*;
+use bentpipe_tunnel_sockets::CertificateFiles;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -56,9 +57,26 @@ fn quic_go_is_the_far_end() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let mut far = FarEnd::start(command, folder.path(), &[]);
+    let file = |name: &str| folder.path().join(name);
+    let clients = authority(folder.path(), "clients");
+    issue(folder.path(), &clients, "client");
+    let authorities = file("clients.crt");
+    let mut far = FarEnd::start(command, folder.path(), &[authorities.to_str().unwrap()]);
+    // It wants a certificate.
+    let without = NearEnd::start(&far, far.key, None, None);
+    until("it is not told", || {
+        let status = without.handle.status(PATIENCE).unwrap();
+        status.last_loss.contains("wants a certificate")
+    });
+    drop(without);
+    let shown = CertificateFiles {
+        chain: file("client.crt"),
+        key: Some(file("client.key")),
+        authorities: None,
+        revoked: None,
+    };
     let server = udp_echo();
-    let near = NearEnd::start(&far, far.key, Some(&server));
+    let near = NearEnd::start(&far, far.key, Some(&shown), Some(&server));
     near.carries_tcp();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(near.udp.unwrap()).unwrap();
@@ -75,6 +93,6 @@ fn quic_go_is_the_far_end() {
             came.is_ok_and(|len| buffer[..len] == payload)
         });
     }
-    let asked = format!("asked connect-udp 127.0.0.1:{server}");
+    let asked = format!("asked connect-udp 127.0.0.1:{server} by client");
     while far.running.line() != asked {}
 }

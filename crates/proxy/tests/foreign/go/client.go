@@ -44,12 +44,10 @@ type connection struct {
 //	udp PORT               by masque-go: datagrams there and back, on two flows
 func client(arguments []string) error {
 	port, what, rest := arguments[0], arguments[4], arguments[5:]
-	trust, err := os.ReadFile(arguments[1])
+	authorities, err := trust(arguments[1])
 	if err != nil {
 		return err
 	}
-	authorities := x509.NewCertPool()
-	authorities.AppendCertsFromPEM(trust)
 	pair, err := tls.LoadX509KeyPair(arguments[2], arguments[3])
 	if err != nil {
 		return err
@@ -102,6 +100,19 @@ func client(arguments []string) error {
 		fmt.Println("ready")
 	}
 	return err
+}
+
+// trust reads the certificates of authorities.
+func trust(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("no certificate in %s", file)
+	}
+	return authorities, nil
 }
 
 // ask has the proxy's answer to a request for a tunnel; without a protocol it is by classic CONNECT.

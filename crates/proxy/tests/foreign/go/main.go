@@ -4,9 +4,10 @@
 //
 // What it does is in client.go. It prints what came of it, a line each, and `ready` last.
 //
-//	foreign proxy CERTIFICATE KEY
+//	foreign proxy CERTIFICATE KEY CLIENT_AUTHORITIES
 //
-// A proxy of connect-tcp and CONNECT-UDP until its standard input ends: proxy.go. It prints its port, and then what it was asked for.
+// A proxy of connect-tcp and CONNECT-UDP until its standard input ends, for clients with a certificate of these authorities: proxy.go.
+// It prints its port, and then what it was asked for.
 package main
 
 import (
@@ -19,8 +20,8 @@ func main() {
 	switch arguments := os.Args[1:]; {
 	case len(arguments) >= 6 && arguments[0] == "client":
 		err = client(arguments[1:])
-	case len(arguments) == 3 && arguments[0] == "proxy":
-		err = proxy(arguments[1], arguments[2])
+	case len(arguments) == 4 && arguments[0] == "proxy":
+		err = proxy(arguments[1], arguments[2], arguments[3])
 	default:
 		err = fmt.Errorf("no such arguments: %q", arguments)
 	}

@@ -18,10 +18,19 @@ import (
 )
 
 // proxy serves by quic-go until standard input ends: connect-tcp by itself, CONNECT-UDP by masque-go.
-func proxy(certificate, key string) error {
+func proxy(certificate, key, authorities string) error {
 	pair, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
 		return err
+	}
+	trusted, err := trust(authorities)
+	if err != nil {
+		return err
+	}
+	security := &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    trusted,
 	}
 	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -32,7 +41,7 @@ func proxy(certificate, key string) error {
 	server := &http3.Server{
 		EnableDatagrams: true,
 		QUICConfig:      &quic.Config{EnableDatagrams: true},
-		TLSConfig:       http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{pair}}),
+		TLSConfig:       http3.ConfigureTLSConfig(security),
 		Handler: http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
 			if request.Proto != "connect-udp" {
 				carry(answer, request)
@@ -44,7 +53,8 @@ func proxy(certificate, key string) error {
 				answer.WriteHeader(http.StatusBadRequest)
 				return
 			}
-			fmt.Println("asked connect-udp", asked.Target)
+			shown := request.TLS.PeerCertificates[0].Subject.CommonName
+			fmt.Println("asked connect-udp", asked.Target, "by", shown)
 			if err := flows.Proxy(answer, asked); err != nil {
 				fmt.Println("failed", err)
 			}
