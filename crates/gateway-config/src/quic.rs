@@ -553,7 +553,7 @@ mod tests {
             ("identity = \"gateway.key\"", "the file of a secret key"),
             ("when_down = \"pas\"", "did you mean `pass`?"),
             ("client_address = \"tel\"", "did you mean `tell`?"),
-            ("early_data = \"of\"", "did you mean `off`?"),
+            ("early_data = \"offf\"", "did you mean `off`?"),
             ("fall_back = \"http3\"", "did you mean `http2`?"),
             ("fec = \"0.1%\"", "`0.001` is too little"),
             ("fec = \"mesured\"", "\"off\", \"measured\", or an overhead"),
