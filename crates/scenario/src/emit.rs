@@ -185,16 +185,17 @@ fn link(out: &mut String, name: &str, link: &Link) -> fmt::Result {
     // Said of both directions or of none: a reverse direction takes the forward one's.
     let before = link.forward.errors_before_queue || link.reverse.errors_before_queue;
     let bursts = link.forward.burst.is_some() || link.reverse.burst.is_some();
-    direction(out, &link.forward, (before, bursts))?;
+    let jitter = !(link.forward.jitter.is_zero() && link.reverse.jitter.is_zero());
+    direction(out, &link.forward, (before, bursts, jitter))?;
     writeln!(out, "[links.{name}.reverse]")?;
-    direction(out, &link.reverse, (before, bursts))
+    direction(out, &link.reverse, (before, bursts, jitter))
 }
 
-/// With the place of its channels, and with its bursts, or without.
+/// With the place of its channels, with its bursts and with its jitter, or without.
 fn direction(
     out: &mut String,
     direction: &Direction,
-    (before, bursts): (bool, bool),
+    (before, bursts, jitter): (bool, bool, bool),
 ) -> fmt::Result {
     match direction.rate {
         None => writeln!(out, "rate = \"unlimited\"")?,
@@ -214,7 +215,9 @@ fn direction(
         None => {}
     }
     writeln!(out, "delay = \"{}\"", time(direction.delay))?;
-    writeln!(out, "jitter = \"{}\"", time(direction.jitter))?;
+    if jitter {
+        writeln!(out, "jitter = \"{}\"", time(direction.jitter))?;
+    }
     for spec in REGISTRY {
         writeln!(out, "{} = {}", spec.key, channels(direction, spec))?;
     }
