@@ -8,9 +8,9 @@ const REMEMBERED: usize = 4;
 /// The stretches in which something arrived last, the latest first.
 #[derive(Debug)]
 pub(super) enum SackList {
-    /// A byte of each, 0: none. A block tells the whole of a stretch, and blocks that are left over tell of others (RFC 2018,
+    /// A byte of each. A block tells the whole of a stretch, and blocks that are left over tell of others (RFC 2018,
     /// section 4).
-    Whole([u64; REMEMBERED]),
+    Whole(Vec<u64>),
     /// The blocks themselves. What arrives beside none of these is a block by itself, though its neighbours may have arrived long
     /// before (Linux `tcp_sack_new_ofo_skb`): of a window full of holes the peer hears segment by segment.
     Recent(Vec<(u64, u64)>),
@@ -21,7 +21,7 @@ impl SackList {
         if recent {
             Self::Recent(Vec::new())
         } else {
-            Self::Whole([0; REMEMBERED])
+            Self::Whole(Vec::new())
         }
     }
 
@@ -30,12 +30,9 @@ impl SackList {
         match self {
             Self::Whole(latest) => {
                 let same = beyond.covering(from);
-                let held = *latest;
-                let others = held.iter().filter(|at| beyond.covering(**at) != same);
-                *latest = [0; REMEMBERED];
-                for (slot, at) in latest.iter_mut().zip([from].iter().chain(others)) {
-                    *slot = *at;
-                }
+                latest.retain(|at| beyond.covering(*at) != same);
+                latest.truncate(REMEMBERED - 1);
+                latest.insert(0, from);
             }
             Self::Recent(blocks) => {
                 let mut merged = (from, to);
