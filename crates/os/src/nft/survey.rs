@@ -196,17 +196,18 @@ impl Survey {
             hook.starts_with("type nat ") && hook.contains(" hook postrouting ")
         };
         let any = chains.iter().any(|chain| translates(&chain));
-        let named = local::refusing(chains);
+        let known = local::Chains::new(chains);
+        let named = local::refusing(&known).into_iter();
         let named = named.map(|(chain, rule)| format!("{table} {chain}: {rule}"));
         self.refusing.extend(named);
-        let named = local::asking_for_tracking(chains).into_iter();
+        let named = local::asking_for_tracking(&known).into_iter();
         self.tracking
             .extend(named.map(|(chain, rule)| format!("{table} {chain}: {rule}")));
         for (place, chain) in chains.iter().enumerate() {
             let hook = chain.hook.unwrap_or_default();
             let own = chain.is_at("output") || chain.is_at("input");
             let last = chain.rules.last().is_some_and(|rule| refuses(rule));
-            if own && !local::lets_by(chains, place) && (hook.contains("policy drop") || last) {
+            if own && !known.lets_by(place) && (hook.contains("policy drop") || last) {
                 self.closing.push(format!("{table} {}", chain.name));
             }
             // It is not examined from where a chain without a hook is reached.

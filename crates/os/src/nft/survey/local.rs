@@ -6,10 +6,16 @@
 
 use super::Chain;
 use crate::netlink::Mark;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-/// Chains that lead to chains are followed so far.
-const DEPTH: usize = 16;
+/// The chains and maps of a table, and their numbers by their names: kube-proxy has tens of thousands of both.
+#[derive(Debug)]
+pub(super) struct Chains<'a> {
+    all: &'a [Chain<'a>],
+    by_name: HashMap<&'a str, Vec<usize>>,
+    /// The first rule of each that accepts all packets of gateways, or has them go to a chain that does.
+    admitting: Vec<Option<usize>>,
+}
 
 /// A hook, and the conditions that no packet of a gateway meets there.
 #[derive(Debug)]
@@ -41,37 +47,132 @@ const PREROUTING: Place = Place {
     interface: ["oif", "oifname"],
 };
 
+impl<'a> Chains<'a> {
+    pub(super) fn new(all: &'a [Chain<'a>]) -> Self {
+        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (number, chain) in all.iter().enumerate() {
+            by_name.entry(chain.name).or_default().push(number);
+        }
+        let mut chains = Self {
+            all,
+            by_name,
+            admitting: Vec::new(),
+        };
+        chains.admitting = chains.find_admitting();
+        chains
+    }
+
+    fn named(&self, name: &str) -> &[usize] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// The chains that accept marks themselves are found first, then those that lead to them, and so on.
+    fn find_admitting(&self) -> Vec<Option<usize>> {
+        let first =
+            |rules: &[&str], is: &dyn Fn(&str) -> bool| rules.iter().position(|rule| is(rule));
+        let mut found: Vec<_> = self
+            .all
+            .iter()
+            .map(|chain| first(&chain.rules, &accepts_marks))
+            .collect();
+        let mut leads: HashMap<usize, Vec<(usize, usize)>> = HashMap::new();
+        for (number, chain) in self.all.iter().enumerate() {
+            for (place, rule) in chain.rules.iter().enumerate() {
+                let next = goes_to(rule).and_then(|name| self.named(name).first());
+                if let Some(next) = next {
+                    leads.entry(*next).or_default().push((number, place));
+                }
+            }
+        }
+        let mut open: Vec<usize> = (0..found.len()).filter(|at| found[*at].is_some()).collect();
+        while let Some(number) = open.pop() {
+            // Each is looked at once: what has led to it needs no second look.
+            for (from, place) in leads.remove(&number).unwrap_or_default() {
+                if found[from].is_none() {
+                    open.push(from);
+                }
+                found[from] = Some(found[from].map_or(place, |before| before.min(place)));
+            }
+        }
+        found
+    }
+
+    /// Whether all packets of gateways go on that come to the chain of that number and are not refused before.
+    pub(super) fn lets_by(&self, number: usize) -> bool {
+        self.admitting[number].is_some()
+    }
+
+    /// The rules of a chain that packets of gateways meet: up to one that lets their marks by.
+    fn before_admission(&self, number: usize) -> &'a [&'a str] {
+        let rules = &self.all[number].rules;
+        &rules[..self.admitting[number].unwrap_or(rules.len())]
+    }
+
+    /// The chains that are hooked in at `place`, by their numbers.
+    fn bases(&self, place: &Place) -> Vec<usize> {
+        let all = 0..self.all.len();
+        all.filter(|number| self.all[*number].is_at(place.hook))
+            .collect()
+    }
+
+    /// The chains and maps that packets of gateways may come to from those that are `open` in the hook of `place`, by their numbers.
+    fn reached(&self, mut open: Vec<usize>, place: &Place) -> BTreeSet<usize> {
+        let mut reached = BTreeSet::new();
+        while let Some(number) = open.pop() {
+            if !reached.insert(number) {
+                continue;
+            }
+            let met = self.before_admission(number).len() + 1;
+            // The rule that accepts marks counts too, because it may lead to another chain.
+            let rules = self.all[number].rules.iter().take(met);
+            let rules = rules.filter(|rule| !asks_for_no_interface(rule, place));
+            for word in rules.flat_map(|rule| words(rule)) {
+                // A chain's name stands behind `jump` or `goto`, a map's behind `@`. Other words that are a name do no harm.
+                let named = self.named(word.trim_start_matches('@')).iter().copied();
+                open.extend(
+                    named.filter(|other| {
+                        self.all[*other].hook.is_none() && !reached.contains(other)
+                    }),
+                );
+            }
+        }
+        reached
+    }
+}
+
 /// The rules of a table that may do so in input and output chains, each with its chain's name: those of its input and output chains and of chains
 /// that these lead to.
-pub(super) fn refusing<'a>(chains: &'a [Chain<'a>]) -> impl Iterator<Item = (&'a str, &'a str)> {
+pub(super) fn refusing<'a>(chains: &Chains<'a>) -> Vec<(&'a str, &'a str)> {
     let found: BTreeSet<(usize, usize)> = [INPUT, OUTPUT]
         .iter()
         .flat_map(|place| {
-            let reached = reached(chains, bases(chains, place), place).into_iter();
+            let reached = chains.reached(chains.bases(place), place).into_iter();
             reached.flat_map(move |chain| {
-                let rules = before_admission(chains, chain).iter().enumerate();
+                let rules = chains.before_admission(chain).iter().enumerate();
                 let refusing = rules.filter(|(_, rule)| may_refuse(rule, place));
                 refusing.map(move |(number, _)| (chain, number))
             })
         })
         .collect();
+    let all = chains.all;
     found
         .into_iter()
-        .map(|(chain, number)| (chains[chain].name, chains[chain].rules[number]))
+        .map(|(chain, number)| (all[chain].name, all[chain].rules[number]))
+        .collect()
 }
 
 /// The rules of a table's prerouting chains that let packets by for their connection, in chains that may drop others, and those that
 /// drop what has no connection; each with its chain's name.
-pub(super) fn asking_for_tracking<'a>(chains: &'a [Chain<'a>]) -> Vec<(&'a str, &'a str)> {
+pub(super) fn asking_for_tracking<'a>(chains: &Chains<'a>) -> Vec<(&'a str, &'a str)> {
     let place = &PREROUTING;
-    let all = bases(chains, place).into_iter().flat_map(|base| {
-        let reached = reached(chains, vec![base], place);
+    let all = chains.bases(place).into_iter().flat_map(|base| {
+        let reached = chains.reached(vec![base], place);
         let rules = reached.iter().flat_map(|number| {
-            let chain = &chains[*number];
+            let chain = &chains.all[*number];
             chain.rules.iter().map(|rule| (chain.name, *rule))
         });
         let rules: Vec<_> = rules.collect();
-        let closes = chains[base]
+        let closes = chains.all[base]
             .hook
             .unwrap_or_default()
             .contains("policy drop");
@@ -90,53 +191,10 @@ fn lets_by_tracked(rule: &str) -> bool {
     has("established") && !has("untracked") && (has("accept") || has("return"))
 }
 
-/// The chains of a table that are hooked in at `place`, by their numbers.
-fn bases(chains: &[Chain<'_>], place: &Place) -> Vec<usize> {
-    let all = 0..chains.len();
-    all.filter(|number| chains[*number].is_at(place.hook))
-        .collect()
-}
-
-/// The chains and maps that packets of gateways may come to from those that are `open` in the hook of `place`, by their numbers.
-fn reached(chains: &[Chain<'_>], mut open: Vec<usize>, place: &Place) -> BTreeSet<usize> {
-    let mut reached = BTreeSet::new();
-    while let Some(number) = open.pop() {
-        if !reached.insert(number) {
-            continue;
-        }
-        let met = before_admission(chains, number).len() + 1;
-        // The rule that accepts marks counts too, because it may lead to another chain.
-        let rules = chains[number].rules.iter().take(met);
-        let rules = rules.filter(|rule| !asks_for_no_interface(rule, place));
-        for word in rules.flat_map(|rule| words(rule)) {
-            // A chain's name stands behind `jump` or `goto`, a map's behind `@`. Other words that are a name do no harm.
-            let name = word.trim_start_matches('@');
-            let named = (0..chains.len()).filter(|other| chains[*other].name == name);
-            open.extend(named.filter(|other| chains[*other].hook.is_none()));
-        }
-    }
-    reached
-}
-
-/// The rules of a chain that packets of gateways meet: up to one that lets their marks by.
-fn before_admission<'a, 'b>(chains: &'a [Chain<'b>], place: usize) -> &'a [&'b str] {
-    let rules = &chains[place].rules;
-    let end = rules.iter().position(|rule| admits(chains, rule, DEPTH));
-    &rules[..end.unwrap_or(rules.len())]
-}
-
-/// Whether all packets of gateways go on that come to the chain at `place` and are not refused before.
-pub(super) fn lets_by(chains: &[Chain<'_>], place: usize) -> bool {
-    let mut rules = chains[place].rules.iter();
-    rules.any(|rule| admits(chains, rule, DEPTH))
-}
-
-/// Whether `rule` accepts every packet with a gateway's mark, or has it go to a chain that does.
-fn admits(chains: &[Chain<'_>], rule: &str, depth: usize) -> bool {
-    let mut rest: Vec<&str> = words(rule).collect();
-    if let Some(at) = rest.iter().position(|word| *word == "counter") {
-        // `counter packets 1 bytes 2`.
-        rest.drain(at..(at + 5).min(rest.len()));
+/// Whether `rule` accepts every packet with a gateway's mark.
+fn accepts_marks(rule: &str) -> bool {
+    if !rule.contains("mark") {
+        return false;
     }
     let Mark { value, mask } = Mark::GATEWAYS;
     // As newer and older ones of nft show it.
@@ -144,14 +202,24 @@ fn admits(chains: &[Chain<'_>], rule: &str, depth: usize) -> bool {
         format!("meta mark & {mask:#010x} == {value:#010x} accept"),
         format!("meta mark {value:#010x}/{} accept", mask.leading_ones()),
     ];
-    match rest[..] {
-        ["jump" | "goto", name] if depth > 0 => {
-            let chain = chains.iter().find(|chain| chain.name == name);
-            let mut rules = chain.iter().flat_map(|chain| &chain.rules);
-            rules.any(|rule| admits(chains, rule, depth - 1))
-        }
-        _ => accept.contains(&rest.join(" ")),
+    accept.contains(&uncounted(rule).join(" "))
+}
+
+/// The chain that `rule` has every packet go to.
+fn goes_to(rule: &str) -> Option<&str> {
+    match uncounted(rule)[..] {
+        ["jump" | "goto", name] => Some(name),
+        _ => None,
     }
+}
+
+/// The words of `rule` but those of its counter: `counter packets 1 bytes 2`.
+fn uncounted(rule: &str) -> Vec<&str> {
+    let mut rest: Vec<&str> = words(rule).collect();
+    if let Some(at) = rest.iter().position(|word| *word == "counter") {
+        rest.drain(at..(at + 5).min(rest.len()));
+    }
+    rest
 }
 
 fn words(rule: &str) -> impl Iterator<Item = &str> {
@@ -237,20 +305,17 @@ mod tests {
             ),
             chain(None, "other", &["drop"]),
         ];
-        let found: Vec<_> = refusing(&chains).collect();
+        let found = refusing(&Chains::new(&chains));
         let expected = [("in", "tcp dport 1 drop"), ("more", "tcp dport 2 drop")];
         assert_eq!(found, expected);
-        assert!(lets_by(&chains, 0) && !lets_by(&chains, 2));
-        assert!(admits(
-            &chains,
-            "meta mark & 0xff000000 == 0x62000000 accept",
-            0
-        ));
+        let chains = Chains::new(&chains);
+        assert!(chains.lets_by(0) && !chains.lets_by(2));
+        assert!(accepts_marks("meta mark & 0xff000000 == 0x62000000 accept"));
         // Of one port, it is no such rule.
         let one = format!("tcp dport 7 {ACCEPT}");
         let chains = [chain(input, "in", &[&one, "jump in", "drop"])];
-        assert_eq!(refusing(&chains).count(), 1);
-        assert!(!lets_by(&chains, 0));
+        assert_eq!(refusing(&Chains::new(&chains)).len(), 1);
+        assert!(!Chains::new(&chains).lets_by(0));
     }
 
     #[test]
@@ -309,7 +374,7 @@ mod tests {
                 ),
                 chain(Some(&open), "other", &["tcp dport 9 drop"]),
             ];
-            asking_for_tracking(&chains).len()
+            asking_for_tracking(&Chains::new(&chains)).len()
         };
         const ACCEPTS: &str =
             "iifname \"wan\" ct state { established, related } counter packets 0 bytes 0 accept";
@@ -349,6 +414,48 @@ mod tests {
         );
     }
 
+    /// As kube-proxy makes them: a map that leads to a chain for each service, and chains that lead to one another.
+    #[test]
+    fn any_number_of_chains_is_read_in_bounded_time() {
+        let hook = "type filter hook input priority filter; policy accept;";
+        let names: Vec<String> = (0..20_000).map(|n| format!("service-{n}")).collect();
+        let elements: Vec<String> = names
+            .iter()
+            .map(|name| format!("10.0.0.1 . 80 : goto {name},"))
+            .collect();
+        let next: Vec<String> = names
+            .iter()
+            .skip(1)
+            .map(|name| format!("jump {name}"))
+            .collect();
+        let elements: Vec<&str> = elements.iter().map(String::as_str).collect();
+        let mut all = vec![
+            chain(Some(hook), "in", &["ip daddr . th dport vmap @services"]),
+            chain(None, "services", &elements),
+        ];
+        all.extend(
+            names
+                .iter()
+                .zip(&next)
+                .map(|(name, next)| chain(None, name, &["tcp dport 7 drop", next, next])),
+        );
+        all.push(chain(
+            None,
+            "service-19999",
+            &["drop", "meta mark 0x62000000/8 accept"],
+        ));
+        let begun = std::time::Instant::now();
+        let chains = Chains::new(&all);
+        assert_eq!(refusing(&chains).len(), 20_000);
+        assert_eq!(asking_for_tracking(&chains).len(), 0);
+        assert!(chains.lets_by(2) && !chains.lets_by(0));
+        assert!(
+            begun.elapsed() < std::time::Duration::from_secs(10),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+
     #[test]
     fn a_chain_that_two_hooks_share_is_read_for_each() {
         let hook = |hook| format!("type filter hook {hook} priority filter; policy accept;");
@@ -360,7 +467,8 @@ mod tests {
                 chain(None, "both", rules),
                 chain(None, "more", &["ct state new drop"]),
             ];
-            let found = refusing(&chains).map(|(_, rule)| rule.to_owned());
+            let found = refusing(&Chains::new(&chains));
+            let found = found.into_iter().map(|(_, rule)| rule.to_owned());
             found.collect::<Vec<_>>()
         };
         // No packet in the output hook has an interface that it came by, and what a gateway is sent is never new.
