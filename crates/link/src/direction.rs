@@ -115,23 +115,26 @@ impl<P: Send, O: Observer> Direction<P, O> {
         } else {
             (Vec::new(), settings.channels)
         };
+        let mut way = Way {
+            rate: settings.rate,
+            bucket: settings.burst.map(Bucket::new),
+            delay: nanos(settings.delay),
+            jitter: Jitter::new(nanos(settings.jitter), seed, name),
+            overhead: settings.overhead,
+            transmissions: Default::default(),
+            excess: 0,
+            free: Instant::ZERO,
+            latest: Instant::ZERO,
+            next_change: Instant::MAX,
+            began: Instant::ZERO,
+            changes: settings.changes.into(),
+            channel: Stack::new(seed, name, channels),
+            is_plain: false,
+            observer,
+        };
+        way.find_whether_plain();
         Self {
-            way: Way {
-                rate: settings.rate,
-                bucket: settings.burst.map(Bucket::new),
-                delay: nanos(settings.delay),
-                jitter: Jitter::new(nanos(settings.jitter), seed, name),
-                overhead: settings.overhead,
-                transmissions: Default::default(),
-                excess: 0,
-                free: Instant::ZERO,
-                latest: Instant::ZERO,
-                next_change: Instant::MAX,
-                began: Instant::ZERO,
-                changes: settings.changes.into(),
-                channel: Stack::new(seed, name, channels),
-                observer,
-            },
+            way,
             ring,
             queue,
             queue_draw: Stream::new(seed, &format!("{name}.queue")),
@@ -216,7 +219,16 @@ impl<P: Send, O: Observer> Direction<P, O> {
 
     #[inline(never)]
     fn catch_up(&mut self, now: Instant) {
-        while self.way.free <= now && !self.way.stopped() && self.depart() {}
+        // What is stopped stays so until somebody sets a rate.
+        if self.way.stopped() {
+            return;
+        }
+        if let Waiters::Queue(_) = self.queue {
+            while self.way.free <= now && self.depart() {}
+            return;
+        }
+        let Self { way, ring, .. } = self;
+        while way.free <= now && ring.begin(|len, since| way.leave(len, since)) {}
     }
 
     /// The next packet that arrives by `now`, with the exact time of its arrival.
@@ -236,9 +248,11 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// [`Self::deliver_sized`] at [`Self::deadline`], again until there is a packet, or nothing to do by `now`.
     #[inline]
     pub fn deliver_due(&mut self, now: Instant) -> Option<(Instant, P, Bytes)> {
+        // What is never due is not due at the end of time either.
+        let until = now.min(Instant::from_nanos(u64::MAX - 1));
         loop {
             let due = self.due();
-            if due > now || due == Instant::MAX {
+            if due > until {
                 return None;
             }
             if let Some(arrived) = self.deliver_sized(due) {
@@ -307,6 +321,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
     pub fn set_channels(&mut self, channels: Vec<Box<dyn Channel>>, now: Instant) {
         self.advance(now);
         self.way.channel.replace(channels);
+        self.way.find_whether_plain();
     }
 
     /// The run begins at `at`: [`Settings::changes`] and the times of channels count from there, and before it
@@ -372,20 +387,21 @@ impl<P: Send, O: Observer> Direction<P, O> {
         }
     }
 
-    /// The serialiser takes the next packet when it is free; `false` when the queue gave none.
+    /// The serialiser takes the next packet of a queue of its own when it is free; `false` when the queue gave none.
     #[inline]
     fn depart(&mut self) -> bool {
-        if let Waiters::Queue(queue) = &mut self.queue {
-            if queue.is_empty() {
-                return false;
-            }
-            // The queue has picked its packet: it is put on the ring, and its transmission starts at once.
-            let Some(waiting) = queue.pop(self.way.free) else {
-                return false;
-            };
-            self.ring
-                .push(waiting.packet, waiting.len, waiting.since, None);
+        let Waiters::Queue(queue) = &mut self.queue else {
+            return false;
+        };
+        if queue.is_empty() {
+            return false;
         }
+        // The queue has picked its packet: it is put on the ring, and its transmission starts at once.
+        let Some(waiting) = queue.pop(self.way.free) else {
+            return false;
+        };
+        self.ring
+            .push(waiting.packet, waiting.len, waiting.since, None);
         let way = &mut self.way;
         self.ring.begin(|len, since| way.leave(len, since))
     }

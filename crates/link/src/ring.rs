@@ -31,9 +31,11 @@ struct Slot<P> {
 impl<P> Slot<P> {
     #[inline]
     fn new(packet: P, len: Bytes, time: Instant) -> Self {
-        let len = u32::try_from(len.0).unwrap_or(u32::MAX);
-        let packet = Some(packet);
-        Self { time, len, packet }
+        Self {
+            time,
+            len: len.0 as u32,
+            packet: Some(packet),
+        }
     }
 }
 

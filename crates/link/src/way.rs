@@ -32,6 +32,8 @@ pub(crate) struct Way<O> {
     /// In order.
     pub(crate) changes: VecDeque<Change>,
     pub(crate) channel: Stack,
+    /// Whether a packet's size alone decides when it arrives, and that it does: no burst, no jitter, no channel.
+    pub(crate) is_plain: bool,
     pub(crate) observer: O,
 }
 
@@ -90,29 +92,38 @@ impl<O: Observer> Way<O> {
         if transmission.excess > 0 {
             self.give_back(transmission.excess);
         }
+        let sent = if self.is_plain {
+            self.free
+        } else {
+            self.disturb(size, start)?
+        };
+        // Neither a delay that has shrunk nor jitter lets a packet overtake another.
+        let due = sent.plus_nanos(self.delay);
+        self.latest = self.latest.max(due);
+        Some(self.latest)
+    }
+
+    /// Finds whether it is so, after a change of what decides it.
+    pub(crate) fn find_whether_plain(&mut self) {
+        self.is_plain = self.bucket.is_none() && self.jitter.is_none() && self.channel.is_empty();
+    }
+
+    /// What burst, jitter and channels do to a packet of `size`, the first bit of which left at `start` and the last at
+    /// `self.free`. Returns when its last bit is sent, jitter added; `None` where a channel strikes it.
+    #[inline(never)]
+    fn disturb(&mut self, size: Bytes, start: Instant) -> Option<Instant> {
         let sent = self.free;
         if let (Some(bucket), Some(rate)) = (&mut self.bucket, self.rate) {
             self.free = sent.max(bucket.take(size, rate, start));
         }
         // Drawn for each packet, whatever becomes of it.
         let late = self.jitter.as_mut().map_or(0, |jitter| jitter.next());
-        if !self.channel.is_empty() && self.is_struck(size, sent, start) {
-            return None;
-        }
-        // Neither a delay that has shrunk nor jitter lets a packet overtake another.
-        let due = sent.plus_nanos(self.delay).plus_nanos(late);
-        self.latest = self.latest.max(due);
-        Some(self.latest)
-    }
-
-    /// Whether a channel strikes a packet of `size`, the first bit of which left at `start` and the last at `sent`.
-    #[inline(never)]
-    fn is_struck(&mut self, size: Bytes, sent: Instant, start: Instant) -> bool {
         let fate = self.channel.strike(size.bits(), sent);
         if fate != Fate::Deliver {
             self.lost(size, fate, start);
+            return None;
         }
-        fate != Fate::Deliver
+        Some(sent.plus_nanos(late))
     }
 
     /// The rate at which bits leave, as long as they may.

@@ -13,8 +13,22 @@ pub struct Heap;
 const LONG: usize = 128 << 10;
 /// The most bytes that are asked for at once, so that a block takes little that it may never use.
 const BATCH: usize = 256 << 10;
+/// The least size of a block that [`map_long_blocks`] gives pages of its own, in bytes.
+#[cfg(target_env = "gnu")]
+const MAPPED: libc::c_int = 32 << 10;
 /// The size of a page in bytes. Where pages are larger the kernel refuses most ranges, and gives pages as they are met.
 const PAGE: usize = 4096;
+
+/// From now on a block of at least 32 KiB has pages of its own, which move with it when it grows (mallopt(3), `M_MMAP_THRESHOLD`).
+/// For a program of which a few blocks grow and grow: in the heap they leave memory behind at each step that was touched, and that
+/// nobody needs. Where such blocks come and go it costs a system call each time. Without glibc everything stays as it is.
+pub fn map_long_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the C library changes a number of its own, under its own lock.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED)
+    };
+}
 
 impl Heap {
     /// Asks for the pages of `block` that lie whole between `from` and `to`, in bytes from its beginning.

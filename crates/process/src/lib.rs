@@ -12,5 +12,5 @@ pub mod limits;
 pub mod notify;
 pub mod sched;
 
-pub use heap::Heap;
+pub use heap::{Heap, map_long_blocks};
 pub use held::Process;

@@ -136,12 +136,16 @@ impl<O: Observer> Network<O> {
         let link = end.link;
         while let Some((ecn, len)) = end.transmit_into(self.packets.next(link), now) {
             let handle = self.packets.set_out(link, ecn);
-            if let Content::Tcp(segment) = &self.packets.get(&handle).content {
+            if O::ENDS
+                && let Content::Tcp(segment) = &self.packets.get(&handle).content
+            {
                 self.observer.segment(now, id, segment);
             }
             self.push(link, handle, len, now);
         }
-        if let Some(connection) = end.connection() {
+        if O::ENDS
+            && let Some(connection) = end.connection()
+        {
             self.observer.acted(now, id, connection);
         }
         end.due()

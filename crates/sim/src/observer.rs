@@ -19,6 +19,9 @@ pub trait Observer {
     /// packets wait at the end of their link until the next link acts.
     const PACKETS: bool = true;
 
+    /// Whether it wants to see what ends do: [`Self::segment`] and [`Self::acted`].
+    const ENDS: bool = true;
+
     /// `packet` enters the queue of `link`.
     #[inline]
     fn sent(&mut self, _now: Instant, _link: usize, _packet: &Packet) {}
@@ -77,11 +80,13 @@ impl Standing<'_> {
 
 impl Observer for () {
     const PACKETS: bool = false;
+    const ENDS: bool = false;
 }
 
 /// Ends the run once it is raised.
 impl Observer for &AtomicBool {
     const PACKETS: bool = false;
+    const ENDS: bool = false;
 
     #[inline]
     fn stops(&self) -> bool {
@@ -92,6 +97,7 @@ impl Observer for &AtomicBool {
 /// Two observers that both see everything.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     const PACKETS: bool = A::PACKETS || B::PACKETS;
+    const ENDS: bool = A::ENDS || B::ENDS;
 
     fn sent(&mut self, now: Instant, link: usize, packet: &Packet) {
         self.0.sent(now, link, packet);
@@ -139,6 +145,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 /// An observer that may be switched off.
 impl<O: Observer> Observer for Option<O> {
     const PACKETS: bool = O::PACKETS;
+    const ENDS: bool = O::ENDS;
 
     fn sent(&mut self, now: Instant, link: usize, packet: &Packet) {
         if let Some(observer) = self {

@@ -1,10 +1,10 @@
 //! Servers are dialled from clients' own addresses, where the far end is on their way back.
 
-use super::{HANDSHAKES, meets_a_reset};
 use super::support::ends::{carry_both_ways, resets_reach_the_other_end};
 use super::support::pair::{Pair, split_one};
 use super::support::proxy::{Keys, OPEN, ProxyProcess, is_up, start};
 use super::support::{Ip, Running, eventually, exchange};
+use super::{HANDSHAKES, meets_a_reset};
 use bentpipe_os::need;
 use std::net::{IpAddr, TcpStream};
 use std::thread;
