@@ -215,6 +215,49 @@ fn few_descriptors_make_it_slow_and_nothing_else() {
     }
 }
 
+/// Whoever may have few threads does less at once, on either side, and all files arrive.
+#[test]
+fn few_threads_make_it_slow_and_nothing_else() {
+    bentpipe_os::need!(Root, Program("setpriv"), Program("prlimit"));
+    const FILES: usize = 100;
+    // The bound counts the threads of one user, and does not hold for root.
+    let few = |user: u32| format!("exec setpriv --reuid {user} --clear-groups prlimit --nproc=5");
+    for (at_server, at_client) in [
+        (few(65432), "exec".to_owned()),
+        ("exec".to_owned(), few(65433)),
+    ] {
+        let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let from = here.path().join("files");
+        let back = here.path().join("back");
+        for folder in [&from, &back] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        for i in 0..FILES {
+            std::fs::write(from.join(i.to_string()), i.to_string()).unwrap();
+        }
+        for folder in [there.path(), here.path(), &from, &back] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+            std::fs::set_permissions(folder, mode).unwrap();
+        }
+        let server = Server::begin(under(&at_server), there.path(), &["--allow", "put"]);
+        let put = under(&at_client)
+            .args(["saratoga", "put", &server.address, "-r"])
+            .arg(&from)
+            .output()
+            .unwrap();
+        assert_code(&put, 0);
+        let got = under(&at_client)
+            .args(["saratoga", "get", &server.address, "-r", "files", "--to"])
+            .arg(&back)
+            .output()
+            .unwrap();
+        assert_code(&got, 0);
+        for folder in [there.path().join("files"), back.join("files")] {
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), FILES);
+        }
+    }
+}
+
 /// What a server has not enough for is said when it starts, and what to do; it serves fewer at once then, or not at all.
 #[test]
 fn a_server_says_at_its_start_what_it_has_not_enough_for() {

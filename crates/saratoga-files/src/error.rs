@@ -269,6 +269,8 @@ fn code(error: &io::Error) -> Code {
         _ => match error.raw_os_error().map(Errno::from_raw_os_error) {
             // A symbolic link, or a way out of the tree.
             Some(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Code::DENIED,
+            // A socket, or a device that is not there.
+            Some(Errno::NXIO | Errno::NODEV) => Code::DENIED,
             // It may be asked again.
             _ if is_want_of_room(error) => Code::CANNOT_SEND,
             _ => Code::UNSPECIFIED,
@@ -276,9 +278,9 @@ fn code(error: &io::Error) -> Code {
     }
 }
 
-/// Whether `error` says that this side has too much open at once, which passes.
+/// Whether `error` says that this side does or has open too much at once, which passes.
 fn is_want_of_room(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+    error.kind() == io::ErrorKind::OutOfMemory || matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }

@@ -6,7 +6,7 @@ use crate::gather::Gather;
 use crate::reservation::Reservation;
 use crate::sink::Sink;
 use crate::stdout::StdoutQueue;
-use crate::task::{Task, spawn};
+use crate::task::{Task, Thread};
 use crate::tree::is_gone;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
@@ -19,6 +19,9 @@ use std::sync::Arc;
 const RECORD: Duration = Duration::from_secs(1);
 /// The room that always stays free on the disk.
 const RESERVE: u64 = 1 << 20;
+
+/// How long what has arrived waits for a thread that verifies it.
+const NO_THREAD: Duration = Duration::from_secs(60);
 
 /// See the file's head.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub struct Incoming {
     saved: Instant,
     /// Something that the receiver counts could not be written: the record stays as it was.
     unwritten: bool,
+    /// All is here, and until then there may be no thread to verify it.
+    unverified_until: Option<Instant>,
     verdict: Option<Task<Result<Vec<u8>, Error>>>,
     /// What arrived in memory.
     content: Vec<u8>,
@@ -67,6 +72,7 @@ impl Incoming {
             reservation: None,
             saved: now,
             unwritten: false,
+            unverified_until: None,
             verdict: None,
             content: Vec::new(),
             fault: None,
@@ -103,7 +109,7 @@ impl Incoming {
     /// A frame arrives that is not DATA.
     pub fn input(&mut self, frame: Frame, now: Instant) {
         self.receiver.input((), frame, now);
-        self.take_events();
+        self.take_events(now);
     }
 
     /// DATA arrives.
@@ -111,7 +117,7 @@ impl Incoming {
         if self.receiver.input_data(data, now) {
             self.store(data.offset as u64, payload);
         }
-        self.take_events();
+        self.take_events(now);
     }
 
     /// Time passes: the record, the verdict, the machine.
@@ -127,6 +133,9 @@ impl Incoming {
                 }
                 Err(error) => self.fail(error),
             }
+        }
+        if self.unverified_until.is_some() {
+            self.complete(now);
         }
         if self.settles() {
             match self.is_delivered() {
@@ -152,7 +161,7 @@ impl Incoming {
             }
         }
         self.receiver.timeout(now);
-        self.take_events();
+        self.take_events(now);
     }
 
     /// Writes down how far it has come.
@@ -191,7 +200,7 @@ impl Incoming {
         metadata.is_some_and(|metadata| metadata.kind == Kind::Stream)
     }
 
-    fn take_events(&mut self) {
+    fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.receiver.event() {
             match event {
                 Event::Announced { metadata, resumed } => {
@@ -206,7 +215,7 @@ impl Incoming {
                 }
                 // DATA says it at once.
                 Event::Store { .. } => {}
-                Event::Complete => self.complete(),
+                Event::Complete => self.complete(now),
                 Event::Done => self.end = Some(Ok(())),
                 Event::Failed(failure) => {
                     // The peer says that what it announced has changed: nobody can complete it.
@@ -364,12 +373,25 @@ impl Incoming {
         }
     }
 
-    fn complete(&mut self) {
+    fn complete(&mut self, now: Instant) {
         self.write();
         self.reservation = None;
+        let waited = self.unverified_until.take();
         if self.fault.is_some() {
             return;
         }
+        let thread = match Thread::start("verify") {
+            Ok(thread) => thread,
+            Err(error) => {
+                let error = Error::file("verify", &*self.path)(error);
+                let until = waited.unwrap_or(now + NO_THREAD);
+                if !error.is_want_of_room() || until <= now {
+                    return self.fail(error);
+                }
+                self.unverified_until = Some(until);
+                return;
+            }
+        };
         let (Some(sink), Some(size)) = (self.sink.take(), self.receiver.size()) else {
             return;
         };
@@ -383,10 +405,7 @@ impl Incoming {
         let path = self.path.clone();
         // Content that is complete is not given up.
         let work = move |_: &_| sink.finish(size, &metadata, begun, &path);
-        match spawn("verify", work) {
-            Ok(verdict) => self.verdict = Some(verdict),
-            Err(error) => self.fail(Error::file("verify", self.path.clone())(error)),
-        }
+        self.verdict = Some(thread.work(work));
     }
 
     /// It cannot be received, and the peer is told why; the first reason counts.
@@ -400,7 +419,7 @@ impl Incoming {
 
     /// Whether a thread works on the verdict, or on what must be done before it is told.
     pub const fn verifies(&self) -> bool {
-        self.verdict.is_some() || self.settles()
+        self.unverified_until.is_some() || self.verdict.is_some() || self.settles()
     }
 
     /// The content is right, and the peer has not been told.

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::checksum::{Algorithm, Sum};
 use crate::record::{self, Record};
 use crate::reservation::Reservations;
-use crate::task::{Task, spawn};
+use crate::task::{Task, Thread};
 use crate::tree::{Folder, PART, RECORD, is_gone, is_taken};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
@@ -146,9 +146,13 @@ impl Part {
         if self.lost || self.on_disk == *have {
             return Ok(());
         }
+        // Where there may be no thread more, the next record finds one, or the end of the session does it.
+        let Ok(thread) = Thread::start("write-back") else {
+            return Ok(());
+        };
         // Opened anew: a duplicate would keep the lock when the session is over.
         let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
-        let task = spawn("write-back", move |_| file.sync_data())?;
+        let task = thread.work(move |_| file.sync_data());
         self.write_back = Some((task, have.clone()));
         Ok(())
     }

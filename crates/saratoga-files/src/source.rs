@@ -79,7 +79,8 @@ impl Source {
         };
         std::thread::Builder::new()
             .name("stdin".to_owned())
-            .spawn(work)?;
+            .spawn(work)
+            .map_err(crate::task::no_thread)?;
         Ok(Self::Pipe(spool))
     }
 

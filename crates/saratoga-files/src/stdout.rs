@@ -64,7 +64,8 @@ impl Stdout {
             let work = move || shared.write(&mut io::stdout());
             std::thread::Builder::new()
                 .name("stdout".to_owned())
-                .spawn(work)?;
+                .spawn(work)
+                .map_err(crate::task::no_thread)?;
         }
         self.0.changed.notify_one();
         Ok(())

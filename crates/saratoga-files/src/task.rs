@@ -52,20 +52,65 @@ impl<T> Drop for Task<T> {
     }
 }
 
+/// A thread without work yet: where none can be started, the work is still there, to be done later.
+#[derive(Debug)]
+pub(crate) struct Thread(mpsc::Sender<Box<dyn FnOnce() + Send>>);
+
+impl Thread {
+    /// Starts one called `name`.
+    ///
+    /// # Errors
+    /// What [`spawn`] gives.
+    pub(crate) fn start(name: &str) -> io::Result<Self> {
+        let (given, work) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let run = move || {
+            if let Ok(work) = work.recv() {
+                work();
+            }
+        };
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        builder.spawn(run).map_err(no_thread)?;
+        Ok(Self(given))
+    }
+
+    /// Does `work`, until it is done or the task is dropped.
+    pub(crate) fn work<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&Cancel) -> T + Send + 'static,
+    ) -> Task<T> {
+        let (sender, receiver) = mpsc::channel();
+        let cancel = Cancel::default();
+        let seen = cancel.clone();
+        // The thread waits for it.
+        let _ = self.0.send(Box::new(move || {
+            // Nobody waits for it any more when the session is over.
+            let _ = sender.send(work(&seen));
+        }));
+        Task { receiver, cancel }
+    }
+}
+
 /// Does `work` in a thread called `name`, until it is done or the task is dropped.
+///
+/// # Errors
+/// When there is no thread for it: of kind `OutOfMemory` where there may be none more just now.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce(&Cancel) -> T + Send + 'static,
 ) -> io::Result<Task<T>> {
-    let (sender, receiver) = mpsc::channel();
-    let cancel = Cancel::default();
-    let seen = cancel.clone();
-    let work = move || {
-        // Nobody waits for it any more when the session is over.
-        let _ = sender.send(work(&seen));
-    };
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(work).map(|_| Task { receiver, cancel })
+    Thread::start(name).map(|thread| thread.work(work))
+}
+
+/// Why there is no thread. What the kernel says for want of threads, EAGAIN, says elsewhere that somebody else has a file.
+pub(crate) fn no_thread(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            "there may be no thread more; raise their limit (`ulimit -u`, LimitNPROC, TasksMax, pids.max)",
+        )
+    } else {
+        error
+    }
 }
 
 /// The address by which `peer` has its share of what there is: of an IPv6 address the first 64 bits, because a host has

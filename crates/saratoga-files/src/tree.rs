@@ -351,10 +351,11 @@ mod tests {
         for path in ["../new", "way/new", "/tmp/new", "sub/.a.saratoga-record"] {
             assert!(tree.place(path, true).is_err(), "{path:?} could be made");
         }
-        assert_eq!(
-            tree.file("way/secret").unwrap_err().code(),
-            bentpipe_wire::saratoga::Code::DENIED
-        );
+        let _listens = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+        for path in ["way/secret", "socket", "sub"] {
+            let code = tree.file(path).unwrap_err().code();
+            assert_eq!(code, bentpipe_wire::saratoga::Code::DENIED, "{path}");
+        }
         assert!(tree.remove("way/secret").is_err());
         assert!(outside.path().join("secret").exists());
         // A link itself may be deleted; what it points to stays.
