@@ -4,7 +4,9 @@
 
 mod support;
 
+use bentpipe_wire::saratoga::{Entry, Frame, Kind, Metadata};
 use std::io::Read;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -213,6 +215,31 @@ fn few_descriptors_make_it_slow_and_nothing_else() {
             assert_eq!(count(&folder), FILES, "{}", folder.display());
         }
     }
+}
+
+/// Who sends files that are refused, under any number of forged names and addresses, does not fill a disk with what the log says of it.
+#[test]
+fn strangers_do_not_fill_the_log() {
+    let there = tempfile::tempdir().unwrap();
+    let server = Server::start("", there.path(), &["--allow", "put", "--max-size", "500B"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut buffer = [0; 100];
+    let timeout = Some(Duration::from_millis(50));
+    socket.set_read_timeout(timeout).unwrap();
+    let mut refused = 0;
+    for session in 0..500 {
+        let entry = Entry::file("a", 1000);
+        let mut datagram = Vec::new();
+        let metadata = Metadata::new(session, Kind::File, entry);
+        Frame::Metadata(metadata).emit(&mut datagram).unwrap();
+        socket.send_to(&datagram, &server.address).unwrap();
+        refused += usize::from(socket.recv(&mut buffer).is_ok());
+    }
+    let said = server.end();
+    assert!(refused > 100, "only {refused} of 500 were refused");
+    let lines = said.lines().count();
+    assert!((20..60).contains(&lines), "{lines} lines: {said}");
+    assert!(said.contains("than the 500 allowed"), "{said}");
 }
 
 /// Whoever may have few threads does less at once, on either side, and all files arrive.

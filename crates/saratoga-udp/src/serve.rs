@@ -2,6 +2,7 @@
 
 mod accept;
 mod lists;
+mod stranger_log;
 mod taken;
 mod time_budget;
 
@@ -30,6 +31,7 @@ use lists::Lists;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use stranger_log::StrangerLog;
 use taken::Taken;
 use time_budget::TimeBudget;
 
@@ -71,6 +73,7 @@ pub struct Server {
     taken: Taken,
     /// Working time for peers that have proved nothing.
     for_unproven: TimeBudget,
+    stranger_log: StrangerLog,
     /// Clocks that differ are not told of before.
     clocks_at: Option<Instant>,
 }
@@ -109,6 +112,7 @@ impl Server {
             lists: Lists::default(),
             taken: Taken::default(),
             for_unproven: TimeBudget::new(timer::now()),
+            stranger_log: StrangerLog::new(timer::now()),
             clocks_at: None,
         })
     }
@@ -135,6 +139,9 @@ impl Server {
             let turn = self.endpoint.turn(LOOK)?;
             for ended in &turn.ended {
                 let (peer, path) = (ended.key.0, &ended.path);
+                if !self.may_tell_of(ended.key) {
+                    continue;
+                }
                 match &ended.result {
                     Ok(_) => tracing::info!(%peer, path, "done"),
                     Err(error) => tracing::warn!(%peer, %error, "a session failed"),
@@ -165,6 +172,23 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Whether the log has a line more about this peer.
+    fn may_tell_of(&mut self, key: Key) -> bool {
+        let now = timer::now();
+        let session = self.endpoint.sessions.get(&key);
+        if session.is_some_and(Session::is_proven) || self.validator.knows(key.0, now) {
+            return true;
+        }
+        let line = self.stranger_log.line(now);
+        if let Some(more @ 1..) = line {
+            tracing::warn!(
+                more,
+                "the log leaves out what goes wrong with peers that have shown nothing"
+            );
+        }
+        line.is_some()
     }
 
     /// The server's own beacon; to who has `asked` for it, with the Id of the question.

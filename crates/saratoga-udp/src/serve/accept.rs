@@ -184,6 +184,7 @@ impl Server {
     fn refuse(&mut self, key: Key, error: &Error, seal: Option<&Seal>) {
         let code = error.code();
         match code {
+            _ if !self.may_tell_of(key) => {}
             // For this host's own reasons, of which the peer is told that they are in the log.
             Code::UNSPECIFIED | Code::NOT_DELETED | Code::CANNOT_RECEIVE => {
                 tracing::warn!(peer = %key.0, %error, "refused");
@@ -235,7 +236,9 @@ impl Server {
             return;
         }
         if !trusted || !allowed {
-            tracing::info!(peer = %from, path = request.path, trusted, "denied");
+            if self.may_tell_of(key) {
+                tracing::info!(peer = %from, path = request.path, trusted, "denied");
+            }
             return self.refuse_with(key, Code::DENIED, seal.as_ref());
         }
         if request.kind == RequestKind::None {
@@ -405,7 +408,9 @@ impl Server {
         let oldest = unproven.min_by_key(|(_, session)| session.heard_at());
         match oldest.map(|(key, _)| *key) {
             Some(key) => {
-                tracing::info!(peer = %key.0, "a session gave way");
+                if self.may_tell_of(key) {
+                    tracing::info!(peer = %key.0, "a session gave way");
+                }
                 self.let_go(key);
                 Ok(())
             }
