@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 
 /// A transaction waits for the kernel's grace periods, some 10 ms on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of commands for which a second more is waited: a policy may have hundreds of thousands of addresses, of which nft
+/// takes some 12,000 in a second of a busy machine.
+const BYTES_PER_SECOND: usize = 50_000;
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -109,7 +112,7 @@ impl Session {
                 _ => Err(broken(source)),
             };
         }
-        let said = self.listen_until(&after, doing)?;
+        let said = self.listen_until(&after, patience(commands), doing)?;
         let message = answer(&said, &before, &after, &self.include);
         if message.is_empty() {
             return Ok(());
@@ -126,8 +129,13 @@ impl Session {
         format!("/bentpipe-mark/{}|", self.marks)
     }
 
-    fn listen_until(&mut self, mark: &str, doing: &str) -> Result<String, NftError> {
-        let deadline = Instant::now() + PATIENCE;
+    fn listen_until(
+        &mut self,
+        mark: &str,
+        patience: Duration,
+        doing: &str,
+    ) -> Result<String, NftError> {
+        let deadline = Instant::now() + patience;
         let mut said = Vec::new();
         let mut chunk = [0; 4096];
         loop {
@@ -147,7 +155,7 @@ impl Session {
                 Ok(None) => {
                     return Err(NftError::Silent {
                         doing: doing.to_owned(),
-                        seconds: PATIENCE.as_secs(),
+                        seconds: patience.as_secs(),
                     });
                 }
                 Ok(Some(0)) => return Err(self.ended(&text)),
@@ -213,6 +221,11 @@ fn outlast_signals() -> io::Result<()> {
     }
 }
 
+/// How long nft may take for `commands`.
+fn patience(commands: &str) -> Duration {
+    PATIENCE + Duration::from_secs((commands.len() / BYTES_PER_SECOND) as u64)
+}
+
 fn wait_readable(source: &impl AsFd, patience: Duration) -> io::Result<bool> {
     let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
     let mut ready = [PollFd::new(source, PollFlags::IN)];
@@ -256,6 +269,13 @@ mod tests {
 
     fn complaint(mark: &str) -> String {
         format!("Error: File not found: {mark}\ninclude \"{mark}\"\n^^^^^^^^^^^^^\n")
+    }
+
+    #[test]
+    fn long_commands_are_waited_for_longer() {
+        assert_eq!(patience("list tables"), PATIENCE);
+        let addresses = "10.0.0.1, ".repeat(300_000);
+        assert_eq!(patience(&addresses), PATIENCE + Duration::from_secs(60));
     }
 
     #[test]
