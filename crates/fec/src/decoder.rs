@@ -4,7 +4,7 @@ use crate::coefficients::coefficients;
 use crate::equations::{Added, Equations, Sum, length_of};
 use crate::frame::Window;
 use crate::gf256::{add_scaled, combine};
-use crate::loss_report::{LossMeter, Report};
+use crate::loss_report::{LossMeter, OUTAGE, Report};
 use crate::{MAX_PACKET, MAX_WINDOW};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -65,7 +65,7 @@ pub(crate) struct Decoder {
     suspect: Option<u64>,
     equations: Equations,
     losses: LossMeter,
-    recovered: VecDeque<Bytes>,
+    recovered: VecDeque<(u64, Bytes)>,
     received: Received,
 }
 
@@ -94,20 +94,17 @@ impl Decoder {
         self.losses.report()
     }
 
-    /// The next packet that repairs gave back.
-    pub(crate) fn recovered(&mut self) -> Option<Bytes> {
+    /// The next packet that repairs gave back, and its id.
+    pub(crate) fn recovered(&mut self) -> Option<(u64, Bytes)> {
         self.recovered.pop_front()
     }
 
-    /// The packet `id` has arrived. The caller has handed it on: a forged one must not keep the true one away.
-    pub(crate) fn source(&mut self, id: u32, packet: &Bytes) {
+    /// The packet `id` has arrived: its number, counted without wrapping, if it is believed. The caller hands it on in any case: a
+    /// forged one must not keep the true one away.
+    pub(crate) fn source(&mut self, id: u32, packet: &Bytes) -> Option<u64> {
         self.received.sources += 1;
-        let Some(id) = self.place(id, 1) else {
-            return;
-        };
-        let Some(slot) = self.slot(id) else {
-            return;
-        };
+        let id = self.place(id, 1)?;
+        let slot = self.slot(id)?;
         match slot {
             Slot::Arrived(_) => {}
             Slot::Recovered(known) => *slot = Slot::Arrived(known.clone()),
@@ -119,6 +116,7 @@ impl Decoder {
             }
         }
         self.judge();
+        Some(id)
     }
 
     /// A repair has arrived: what its packets, each times its factor, make.
@@ -184,7 +182,7 @@ impl Decoder {
             if let Some(slot) = self.slot(id) {
                 *slot = Slot::Recovered(packet.clone());
             }
-            self.recovered.push_back(packet);
+            self.recovered.push_back((id, packet));
         }
     }
 
@@ -198,13 +196,19 @@ impl Decoder {
         self.base + self.slots.len() as u64
     }
 
-    /// The first packet from `from` on that has neither come nor been given back.
+    /// The first packet from `from` on that has neither come nor been given back, nor is one of an outage.
     pub(crate) fn oldest_missing(&self, from: u64) -> Option<u64> {
         let from = from.clamp(self.base, self.next());
-        let skipped = (from - self.base) as usize;
-        let mut slots = self.slots.range(skipped..);
-        let at = slots.position(|slot| matches!(slot, Slot::Missing))?;
-        Some(from + at as u64)
+        let slots = self.slots.range((from - self.base) as usize..);
+        let mut row = 0;
+        for (id, slot) in (from..).zip(slots) {
+            match slot {
+                Slot::Missing => row += 1,
+                _ if (1..=OUTAGE).contains(&row) => return Some(id - row),
+                _ => row = 0,
+            }
+        }
+        (1..=OUTAGE).contains(&row).then(|| self.next() - row)
     }
 
     /// Which of the packets that have the number `id`, counted without wrapping, a frame about `count` from there on is about.
@@ -315,12 +319,16 @@ mod tests {
             while let Some(repair) = self.encoder.repair(Report::default()) {
                 self.arrive(repair);
             }
-            core::iter::from_fn(|| self.decoder.recovered()).collect()
+            core::iter::from_fn(|| self.decoder.recovered())
+                .map(|(_, packet)| packet)
+                .collect()
         }
 
         fn arrive(&mut self, frame: Frame) {
             match frame {
-                Frame::Source { id, packet, .. } => self.decoder.source(id, &packet),
+                Frame::Source { id, packet, .. } => {
+                    self.decoder.source(id, &packet);
+                }
                 Frame::Repair {
                     window,
                     key,

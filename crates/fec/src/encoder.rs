@@ -51,7 +51,7 @@ impl Overhead {
 
 /// After so long without a packet a window begins anew: what was lost before is repaired by then, or QUIC repeats it, and
 /// would be one more unknown in the repairs of what comes.
-const FRESH: Duration = Duration::from_millis(100);
+pub const FRESH: Duration = Duration::from_millis(100);
 
 /// What an encoder has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

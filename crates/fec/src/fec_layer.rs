@@ -42,7 +42,8 @@ pub struct Counters {
 pub struct Layer {
     encoder: Encoder,
     decoder: Decoder,
-    up: VecDeque<Bytes>,
+    /// With their numbers, if they have any.
+    up: VecDeque<(Option<u64>, Bytes)>,
     down: VecDeque<Bytes>,
     foreign: u64,
     malformed: u64,
@@ -86,8 +87,8 @@ impl Layer {
         match Frame::parse(&datagram) {
             Ok(Frame::Source { report, id, packet }) => {
                 self.hear(report);
-                self.up.push_back(packet.clone());
-                self.decoder.source(id, &packet);
+                let number = self.decoder.source(id, &packet);
+                self.up.push_back((number, packet));
             }
             Ok(Frame::Repair {
                 report,
@@ -101,18 +102,20 @@ impl Layer {
             }
             Err(ParseError::Foreign) => {
                 self.foreign += 1;
-                self.up.push_back(datagram);
+                let latest = self.next().checked_sub(1);
+                self.up.push_back((latest, datagram));
             }
             Err(ParseError::Short(_) | ParseError::Window(_)) => self.malformed += 1,
         }
-        while let Some(packet) = self.decoder.recovered() {
-            self.up.push_back(packet);
+        while let Some((number, packet)) = self.decoder.recovered() {
+            self.up.push_back((Some(number), packet));
         }
     }
 
     /// The packets that have arrived or were given back, for a driver that has another use of
-    /// [`transmit`](Machine::transmit) than to hand these on.
-    pub fn arrived(&mut self) -> impl Iterator<Item = Bytes> {
+    /// [`transmit`](Machine::transmit) than to hand these on; with their numbers, counted without wrapping. What is no frame has that of
+    /// the latest packet, and a frame whose number is not believed has none.
+    pub fn arrived(&mut self) -> impl Iterator<Item = (Option<u64>, Bytes)> {
         self.up.drain(..)
     }
 
@@ -121,7 +124,8 @@ impl Layer {
         self.decoder.next()
     }
 
-    /// The first packet from number `from` on that has neither come nor been given back.
+    /// The first packet from number `from` on that has neither come nor been given back. More than 64 missing in a row, an outage, no
+    /// repairs give back: these are passed over.
     pub fn oldest_missing(&self, from: u64) -> Option<u64> {
         self.decoder.oldest_missing(from)
     }
@@ -154,7 +158,7 @@ impl Machine for Layer {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<(Side, Bytes)> {
-        if let Some(packet) = self.up.pop_front() {
+        if let Some((_, packet)) = self.up.pop_front() {
             return Some((Side::Quic, packet));
         }
         let datagram = self.down.pop_front().or_else(|| {

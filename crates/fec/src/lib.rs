@@ -31,7 +31,7 @@ mod tinymt;
 
 pub use code_rate::{Strength, StrengthError, silence};
 pub use decoder::Received;
-pub use encoder::{Config, Overhead, Sent};
+pub use encoder::{Config, FRESH, Overhead, Sent};
 pub use fec_layer::{Counters, Layer, Side};
 pub use frame::{Frame, ParseError, REPAIR_HEADER, SOURCE_HEADER, Window, is_frame};
 pub use loss_report::Report;

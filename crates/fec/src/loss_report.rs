@@ -41,7 +41,7 @@ const MEMORY: f64 = 2048.0;
 /// Packets after which the first report is made.
 const FIRST: u64 = 256;
 /// More packets lost in a row than this are an outage, which no code repairs, and not counted.
-const OUTAGE: u64 = 64;
+pub(crate) const OUTAGE: u64 = 64;
 
 /// Measures loss from the fates of packets, in the order in which they were sent.
 #[derive(Debug, Default)]

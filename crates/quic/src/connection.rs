@@ -4,7 +4,7 @@ use crate::clock::Base;
 use crate::config::varint;
 use crate::early_data::EarlyData;
 use crate::endpoint::Endpoint;
-use crate::protection::{FecStats, Protection, RepairShare, eliciting};
+use crate::protection::{self, FecStats, Protection, RepairShare, eliciting};
 use crate::stack_interface::{Closed, Code, ConnectionId, Datagram, End, Read, StreamId, Unsent};
 use crate::token_bucket::Bucket;
 use bentpipe_base::{Bytes, Instant, Rate};
@@ -285,10 +285,25 @@ impl Connection {
         Some(before)
     }
 
+    /// A datagram of the peer, at the address `local` of this host: the packets for the stack.
+    pub(crate) fn arrive(
+        &mut self,
+        datagram: Chunk,
+        local: Option<IpAddr>,
+        now: Instant,
+    ) -> Vec<Chunk> {
+        let round_trip = self.stack.rtt();
+        match &mut self.protection {
+            Some(protection) => protection.arrive(datagram, local, round_trip, now),
+            None => protection::packet(&datagram).into_iter().collect(),
+        }
+    }
+
     /// The time is `now`: packets that have waited for long enough below the stack, and at which address of this host they came.
     pub(crate) fn timeout(&mut self, base: Base, now: Instant) -> (Vec<Chunk>, Option<IpAddr>) {
         self.stack.handle_timeout(base.to_std(now));
-        { self.protection.as_mut() }.map_or_else(Default::default, |it| it.timeout(now))
+        let round_trip = self.stack.rtt();
+        { self.protection.as_mut() }.map_or_else(Default::default, |it| it.timeout(round_trip, now))
     }
 
     fn pace(&self) -> Option<Rate> {

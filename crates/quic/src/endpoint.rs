@@ -325,16 +325,21 @@ impl Endpoint {
 
     /// One datagram of a peer.
     fn receive(&mut self, ends: Ends, data: BytesMut, now: Instant) {
-        if self.fec.is_none() || !bentpipe_fec::is_frame(&data) {
+        if self.fec.is_none() {
             return self.receive_packet(ends, data, now);
         }
-        let frame = data.freeze();
-        let connection = self.protected.get(&ends.0);
-        let connection = connection.and_then(|id| self.connections.get_mut(id));
-        let packets = match connection.and_then(|it| it.protection.as_mut()) {
-            Some(protection) => protection.arrive(frame, ends.1, now),
+        let datagram = data.freeze();
+        let id = self.protected.get(&ends.0).copied();
+        let connection = id.and_then(|id| Some((id, self.connections.get_mut(&id)?)));
+        let packets = match connection {
+            Some((id, connection)) => {
+                let packets = connection.arrive(datagram, ends.1, now);
+                // What waits has a deadline.
+                self.touch(id);
+                packets
+            }
             // A peer that has moved: QUIC knows it by what it says.
-            None => protection::packet(&frame).into_iter().collect(),
+            None => protection::packet(&datagram).into_iter().collect(),
         };
         for packet in packets {
             self.receive_packet(ends, BytesMut::from(packet), now);

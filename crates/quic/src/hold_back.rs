@@ -1,87 +1,110 @@
 //! Packets that wait for earlier ones, which repairs may still give back.
 //!
 //! quinn-proto takes a packet that is more than 128 numbers behind the newest for a repetition, and drops it: what repairs give back later
-//! than that is lost all the same, and holds its stream up for a round trip. So the newest packets wait a little where one before them is
-//! missing for so long that it would be dropped. Their acknowledgements wait with them: for no longer than what a guard of the link takes
-//! for a queue, and not at all where repairs are too few for the losses, and most waiting would be in vain.
+//! than that would be lost all the same, and hold its stream up for a round trip. So packets wait where one before them is
+//! missing for so long that it would be dropped, and go on in their order once it is there.
+//!
+//! Their acknowledgements wait with them. The guard of the link takes no harm from that, since it goes by the least delay: the newest
+//! of those that go on together has waited least. Where repairs are too few for the losses most waiting would be in vain, and nothing
+//! waits.
 
 use bentpipe_base::Instant;
-use bentpipe_fec::Layer;
+use bentpipe_fec::{FRESH, Layer};
 use bytes::Bytes as Chunk;
 use core::time::Duration;
 use std::collections::VecDeque;
 
 /// How many packets later than a missing one others are handed on at once. The rest to 128 is for packets that have no frame, and so no
-/// number of the layer: acknowledgements.
+/// number of the layer's own: acknowledgements.
 const AHEAD: u64 = 112;
-/// Behind so many packets nothing is waited for.
-const REACH: u64 = 160;
-/// The longest that a packet waits. The guard of the rate's control takes a delay of 60 ms for a queue.
-const LONGEST: Duration = Duration::from_millis(50);
-/// How many times as many repairs as losses there must be: fewer than twice as many close few gaps in time (docs/fec.md).
-const REPAIRS: f64 = 1.8;
+/// No more packets wait: as many as the layer remembers, from one that is missing to the newest.
+const MOST: usize = 1024;
+/// How many times as many repairs as losses there must be. Twice as many close most gaps in time (docs/fec.md), and the measured share of
+/// losses is a tenth and more off now and then.
+const REPAIRS: f64 = 1.4;
 
-/// What waits of one connection.
+/// The packets of one connection that wait.
 #[derive(Debug, Default)]
 pub(crate) struct HoldBack {
-    /// Packets with their numbers, in the order of these.
+    /// With their numbers, in the order of these.
     held: VecDeque<(u64, Chunk)>,
-    /// When the first of them has waited for long enough.
-    until: Option<Instant>,
-    /// Nothing before this is waited for.
+    /// Nothing before this is waited for; it is the first that is missing, if there is one.
     settled: u64,
+    /// When that has been missing for a round trip, and is given up: QUIC's own repetition comes then, and is not to wait as well.
+    until: Option<Instant>,
+    /// When the latest packet became known, and the number after it.
+    latest: (Instant, u64),
 }
 
 impl HoldBack {
-    /// When [`Self::timeout`] is due.
-    pub(crate) const fn deadline(&self) -> Option<Instant> {
-        self.until
+    /// When [`Self::pass`] is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.until.filter(|_| !self.held.is_empty())
     }
 
-    /// The newest packet, which has just come, waits if it has to; else it is given back.
-    pub(crate) fn newest(&mut self, packet: Chunk, layer: &Layer, now: Instant) -> Option<Chunk> {
-        let number = layer.next().saturating_sub(1);
-        if number <= self.last(layer) || !keeps_up(layer) {
-            return Some(packet);
+    /// Takes what `layer` has got, and gives back what need not wait, or waits no more.
+    pub(crate) fn pass(
+        &mut self,
+        layer: &mut Layer,
+        round_trip: Duration,
+        now: Instant,
+    ) -> Vec<Chunk> {
+        let mut passed = Vec::new();
+        for (number, packet) in layer.arrived() {
+            match number {
+                Some(number) => self.push(number, packet),
+                None => passed.push(packet),
+            }
         }
-        self.held.push_back((number, packet));
-        self.until.get_or_insert(now + LONGEST);
-        None
+        self.notice_silence(layer, now);
+        let last = self.last(layer, round_trip, now);
+        let free = self.held.partition_point(|&(number, _)| number <= last);
+        let free = free.max(self.held.len().saturating_sub(MOST));
+        passed.extend(self.held.drain(..free).map(|(_, packet)| packet));
+        passed
     }
 
-    /// Packets that wait no more, since what they waited for has come or is too long ago.
-    pub(crate) fn release(&mut self, layer: &Layer) -> Vec<Chunk> {
-        let last = self.last(layer);
-        let count = self.held.partition_point(|&(number, _)| number <= last);
-        self.take(count)
+    /// Behind those that have its number: a packet without a frame, which has the latest one's, was numbered behind that by QUIC.
+    fn push(&mut self, number: u64, packet: Chunk) {
+        let at = self.held.partition_point(|&(other, _)| other <= number);
+        self.held.insert(at, (number, packet));
     }
 
-    /// Packets that have waited for long enough, at the time `now`.
-    pub(crate) fn timeout(&mut self, now: Instant) -> Vec<Chunk> {
-        if self.until.is_none_or(|until| until > now) {
-            return Vec::new();
+    /// After a silence no repairs are about what was lost before.
+    fn notice_silence(&mut self, layer: &Layer, now: Instant) {
+        let next = layer.next();
+        let (since, before) = self.latest;
+        if next == before {
+            return;
         }
-        if let Some(&(newest, _)) = self.held.back() {
-            // What is further behind would be dropped now.
-            self.settled = newest.saturating_sub(AHEAD);
+        self.latest = (now, next);
+        if now.since(since) >= FRESH {
+            self.settled = self.settled.max(before);
         }
-        self.take(self.held.len())
-    }
-
-    fn take(&mut self, count: usize) -> Vec<Chunk> {
-        let taken = { self.held.drain(..count) }
-            .map(|(_, packet)| packet)
-            .collect();
-        if self.held.is_empty() {
-            self.until = None;
-        }
-        taken
     }
 
     /// The latest packet that need not wait.
-    fn last(&self, layer: &Layer) -> u64 {
-        let from = layer.next().saturating_sub(REACH).max(self.settled);
-        { layer.oldest_missing(from) }.map_or(u64::MAX, |missing| missing + AHEAD)
+    fn last(&mut self, layer: &Layer, round_trip: Duration, now: Instant) -> u64 {
+        if self.until.is_some_and(|until| until <= now) {
+            // What is so far behind would be dropped now.
+            let behind = layer.next().saturating_sub(1 + AHEAD);
+            self.settled = behind.max(self.settled + 1);
+            self.until = None;
+        }
+        let Some(missing) = layer.oldest_missing(self.settled) else {
+            self.settled = layer.next();
+            self.until = None;
+            return u64::MAX;
+        };
+        if missing > self.settled || self.until.is_none() {
+            self.settled = missing;
+            self.until = Some(now + round_trip);
+        }
+        if keeps_up(layer) {
+            missing + AHEAD
+        } else {
+            u64::MAX
+        }
     }
 }
 
@@ -99,6 +122,8 @@ mod tests {
     use bentpipe_base::Machine;
     use bentpipe_fec::{Config, Overhead, Side, Strength};
 
+    const ROUND_TRIP: Duration = Duration::from_millis(600);
+
     fn layer() -> Layer {
         Layer::new(Config {
             overhead: Overhead::Fixed(Strength::INITIAL),
@@ -111,6 +136,7 @@ mod tests {
         sender: Layer,
         receiver: Layer,
         hold_back: HoldBack,
+        sent: u32,
     }
 
     impl Path {
@@ -121,11 +147,14 @@ mod tests {
                 sender,
                 receiver,
                 hold_back,
+                sent: 0,
             }
         }
 
+        /// The next packet, which is its number; the first is 0.
         fn frame(&mut self, at: Instant) -> Chunk {
-            let packet = Chunk::from_static(b"a packet");
+            let packet = Chunk::copy_from_slice(&self.sent.to_be_bytes());
+            self.sent += 1;
             self.sender.input(Side::Quic, packet, at);
             let mut frame = None;
             while let Some((_, sent)) = self.sender.transmit(at) {
@@ -135,13 +164,24 @@ mod tests {
             frame.unwrap_or_default()
         }
 
-        /// The next packet comes; how many are handed on.
-        fn come(&mut self, frame: Chunk, at: Instant) -> usize {
-            self.receiver.input(Side::Path, frame, at);
-            let mut arrived: Vec<_> = self.receiver.arrived().collect();
-            let newest = arrived.remove(0);
-            let newest = self.hold_back.newest(newest, &self.receiver, at);
-            usize::from(newest.is_some()) + self.hold_back.release(&self.receiver).len()
+        /// A datagram comes; what is handed on.
+        fn come(&mut self, datagram: Chunk, at: Instant) -> Vec<Chunk> {
+            self.receiver.input(Side::Path, datagram, at);
+            self.pass(at)
+        }
+
+        fn pass(&mut self, at: Instant) -> Vec<Chunk> {
+            self.hold_back.pass(&mut self.receiver, ROUND_TRIP, at)
+        }
+
+        /// The next `count` packets come; how many are handed on.
+        fn go_on(&mut self, count: u64, at: Instant) -> usize {
+            (0..count)
+                .map(|_| {
+                    let frame = self.frame(at);
+                    self.come(frame, at).len()
+                })
+                .sum()
         }
     }
 
@@ -149,52 +189,86 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
+    fn numbers(packets: &[Chunk]) -> Vec<u32> {
+        let number = |packet: &Chunk| u32::from_be_bytes(packet[..].try_into().unwrap());
+        packets.iter().map(number).collect()
+    }
+
     /// The second packet is missing, and five wait for it; its frame.
     fn waiting() -> (Path, Chunk) {
         let mut path = Path::new();
-        let frame = path.frame(at(0));
-        assert_eq!(path.come(frame, at(0)), 1);
+        assert_eq!(path.go_on(1, at(0)), 1);
         let missing = path.frame(at(0));
-        for _ in 0..AHEAD {
-            let frame = path.frame(at(0));
-            assert_eq!(path.come(frame, at(0)), 1);
-        }
-        for _ in 0..5 {
-            let frame = path.frame(at(1));
-            assert_eq!(path.come(frame, at(1)), 0);
-        }
+        assert_eq!(path.go_on(AHEAD, at(0)) as u64, AHEAD);
+        assert_eq!(path.go_on(5, at(1)), 0);
         (path, missing)
     }
 
     #[test]
-    fn the_newest_wait_until_what_is_missing_has_come() {
+    fn the_newest_wait_until_what_is_missing_has_come_and_go_on_in_order() {
         let (mut path, missing) = waiting();
-        path.receiver.input(Side::Path, missing, at(2));
-        assert_eq!(path.hold_back.release(&path.receiver).len(), 5);
+        let passed = path.come(missing, at(2));
+        assert_eq!(numbers(&passed), [1, 114, 115, 116, 117, 118]);
         assert_eq!(path.hold_back.deadline(), None);
     }
 
+    /// QUIC's number of an acknowledgement alone is one after those of what waits: handed on before them it would take the missing one's
+    /// turn away.
     #[test]
-    fn they_wait_for_a_while_and_then_nothing_waits_for_it_any_more() {
+    fn what_has_no_frame_waits_behind_them() {
+        let (mut path, missing) = waiting();
+        let bare = Chunk::from_static(b"\x40ACK");
+        assert!(path.come(bare.clone(), at(2)).is_empty());
+        let passed = path.come(missing, at(3));
+        assert_eq!((passed.len(), passed.last()), (7, Some(&bare)));
+        assert_eq!(path.come(bare.clone(), at(4)), [bare]);
+    }
+
+    #[test]
+    fn after_a_round_trip_nothing_waits_for_it_any_more() {
         let (mut path, _) = waiting();
-        let due = at(1) + LONGEST;
+        let due = at(0) + ROUND_TRIP;
         assert_eq!(path.hold_back.deadline(), Some(due));
-        assert!(path.hold_back.timeout(at(2)).is_empty());
-        assert_eq!(path.hold_back.timeout(due).len(), 5);
+        assert!(path.pass(at(2)).is_empty());
+        assert_eq!(path.pass(due).len(), 5);
         assert_eq!(path.hold_back.deadline(), None);
-        let frame = path.frame(due);
-        assert_eq!(path.come(frame, due), 1);
+        assert_eq!(path.go_on(1, due), 1);
     }
 
     #[test]
-    fn behind_the_reach_nothing_is_waited_for() {
+    fn what_is_missing_from_before_a_pause_is_not_waited_for() {
+        let mut path = Path::new();
+        assert_eq!(path.go_on(1, at(0)), 1);
+        drop(path.frame(at(0)));
+        assert_eq!(path.go_on(50, at(0)), 50);
+        assert_eq!(path.go_on(200, at(0) + FRESH), 200);
+    }
+
+    #[test]
+    fn what_the_layer_has_forgotten_is_not_waited_for() {
         let (mut path, _) = waiting();
-        let mut handed_on = 0;
-        for _ in 0..REACH {
-            let frame = path.frame(at(2));
-            handed_on += path.come(frame, at(2));
+        assert_eq!(path.go_on(MOST as u64, at(2)), 5 + MOST);
+        assert_eq!(path.hold_back.deadline(), None);
+    }
+
+    #[test]
+    fn an_outage_is_not_waited_for() {
+        let mut path = Path::new();
+        assert_eq!(path.go_on(1, at(0)), 1);
+        (0..100).for_each(|_| drop(path.frame(at(0))));
+        assert_eq!(path.go_on(500, at(1)), 500);
+    }
+
+    /// Whoever repeats a frame that waits, or sends what is none, makes no more wait than that.
+    #[test]
+    fn no_more_than_so_many_wait() {
+        let (mut path, _) = waiting();
+        let frame = path.frame(at(2));
+        let bare = Chunk::from_static(b"\x40 forged");
+        for _ in 0..2 * MOST {
+            path.come(frame.clone(), at(2));
+            path.come(bare.clone(), at(2));
+            assert!(path.hold_back.held.len() <= MOST);
         }
-        assert_eq!(handed_on as u64, 5 + REACH);
-        assert!(path.hold_back.held.is_empty());
     }
 }

@@ -7,14 +7,13 @@ use crate::hold_back::HoldBack;
 use crate::keys::FEC_ALPN;
 use crate::stack_interface::Datagram;
 use bentpipe_base::{Instant, Machine};
-use bentpipe_fec::{Counters, Frame, Layer, Report, Side, Strength};
+use bentpipe_fec::{Counters, Frame, Layer, ParseError, Report, Side, Strength};
 use bytes::{Bytes as Chunk, BytesMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use quinn_proto::FrameStats;
 use quinn_proto::crypto::Session;
 use quinn_proto::crypto::rustls::HandshakeData;
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -91,7 +90,7 @@ pub(crate) struct Protection {
     ends: Option<(SocketAddr, Option<IpAddr>)>,
     share: RepairShare,
     hold_back: HoldBack,
-    /// At which address of this host the latest frame came.
+    /// At which address of this host the latest datagram came.
     came_at: Option<IpAddr>,
 }
 
@@ -163,27 +162,18 @@ impl Protection {
         self.layer.transmit(now).map(|(_, frame)| frame)
     }
 
-    /// A frame has come, at the address `local`: the packets that it is or gives back, and those that have waited for these.
+    /// A datagram has come, at the address `local`: the packets that it is or gives back, and those that have waited for these. The
+    /// connection's round-trip time is `round_trip`.
     pub(crate) fn arrive(
         &mut self,
-        frame: Chunk,
+        datagram: Chunk,
         local: Option<IpAddr>,
+        round_trip: Duration,
         now: Instant,
     ) -> Vec<Chunk> {
         self.came_at = local;
-        let before = self.layer.next();
-        let is_packet = packet(&frame).is_some();
-        self.layer.input(Side::Path, frame, now);
-        let mut arrived: VecDeque<_> = self.layer.arrived().collect();
-        let mut packets = Vec::new();
-        if is_packet
-            && self.layer.next() > before
-            && let Some(newest) = arrived.pop_front()
-        {
-            packets.extend(self.hold_back.newest(newest, &self.layer, now));
-        }
-        packets.extend(arrived);
-        packets.extend(self.hold_back.release(&self.layer));
+        self.layer.input(Side::Path, datagram, now);
+        let packets = self.hold_back.pass(&mut self.layer, round_trip, now);
         if self.begun {
             self.share.set(self.layer.strength());
         }
@@ -191,9 +181,14 @@ impl Protection {
     }
 
     /// The time is `now`: packets that have waited for long enough, and at which address of this host they came.
-    pub(crate) fn timeout(&mut self, now: Instant) -> (Vec<Chunk>, Option<IpAddr>) {
+    pub(crate) fn timeout(
+        &mut self,
+        round_trip: Duration,
+        now: Instant,
+    ) -> (Vec<Chunk>, Option<IpAddr>) {
         self.layer.timeout(now);
-        (self.hold_back.timeout(now), self.came_at)
+        let packets = self.hold_back.pass(&mut self.layer, round_trip, now);
+        (packets, self.came_at)
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -210,10 +205,11 @@ impl Protection {
     }
 }
 
-/// The packet of a frame whose sender has no layer here.
-pub(crate) fn packet(frame: &Chunk) -> Option<Chunk> {
-    match Frame::parse(frame) {
+/// The packet of a datagram whose sender has no layer here.
+pub(crate) fn packet(datagram: &Chunk) -> Option<Chunk> {
+    match Frame::parse(datagram) {
         Ok(Frame::Source { packet, .. }) => Some(packet),
+        Err(ParseError::Foreign) => Some(datagram.clone()),
         _ => None,
     }
 }
