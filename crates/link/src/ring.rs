@@ -73,14 +73,14 @@ impl<P> Ring<P> {
     /// which it may while nobody waits.
     #[inline]
     pub(crate) fn push(&mut self, packet: P, len: Bytes, since: Instant, arrival: Option<Instant>) {
+        let slot = Slot::new(packet, len, arrival.unwrap_or(since));
         match arrival {
             Some(arrival) => {
                 debug_assert_eq!(self.waiting(), 0);
                 self.begin_at(arrival);
             }
-            None => self.waiting += len,
+            None => self.waiting.0 += u64::from(slot.len),
         }
-        let slot = Slot::new(packet, len, arrival.unwrap_or(since));
         append(&mut self.slots, slot);
     }
 
@@ -93,7 +93,8 @@ impl<P> Ring<P> {
             return false;
         };
         let len = Bytes(slot.len.into());
-        self.waiting = self.waiting - len;
+        // It was added when the packet began to wait.
+        self.waiting.0 -= len.0;
         match settle(len, slot.time) {
             Some(arrival) => {
                 slot.time = arrival;

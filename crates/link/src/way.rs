@@ -84,7 +84,8 @@ impl<O: Observer> Way<O> {
         if start >= self.next_change {
             self.change(start);
         }
-        let size = len + self.overhead;
+        // No packet comes near the bound of this number.
+        let size = Bytes(len.0.wrapping_add(self.overhead.0));
         self.observer
             .observe(start, &Fact::Departed { size, since });
         let transmission = self.transmission(size);
