@@ -39,11 +39,11 @@ const FIRM: u16 = 10;
 const BURSTS: f64 = 1.5;
 
 impl Strength {
-    /// What independent losses of 1% need, and those in bursts can do with while nothing is known: 5%.
+    /// What 5% lost in bursts need, while nothing is known: too few repairs at first would have a stream wait for round trips.
     pub const INITIAL: Self = Self {
-        every: 20,
+        every: 5,
         window: 200,
-        tail: 3,
+        tail: TAIL_OF_BURSTS,
     };
 
     /// Repairs that take `overhead` of the packets' rate, of `window` packets each.
@@ -52,7 +52,7 @@ impl Strength {
     /// As [`Self::checked`]. Overhead of which there is less than a 512th is none.
     pub fn fixed(overhead: Probability, window: u16) -> Result<Self, StrengthError> {
         let every = (1.0 / overhead.value()).round() as u16;
-        let tail = if every <= FIRM { TAIL_OF_BURSTS } else { TAIL };
+        let tail = tail(every);
         let strength = Self {
             every,
             window,
@@ -80,14 +80,19 @@ impl Strength {
             return Self::INITIAL;
         };
         let in_bursts = report.mean_burst() >= BURSTS;
-        let (factor, least, repairs, tail) = if in_bursts {
-            (3.0, 0.02, 25, TAIL_OF_BURSTS)
+        let (factor, least, repairs) = if in_bursts {
+            (3.0, 0.02, 25)
         } else {
-            (2.0, 0.01, 10, TAIL)
+            (2.0, 0.01, 10)
         };
         let every = (1.0 / (factor * share.value() + least)) as u16;
         let every = every.max(STRONGEST);
         let window = (repairs * every).clamp(64, MAX_WINDOW as u16);
+        let tail = if in_bursts {
+            TAIL_OF_BURSTS
+        } else {
+            tail(every)
+        };
         Self {
             every,
             window,
@@ -107,6 +112,11 @@ impl Strength {
         let every = f64::from(self.every);
         rate.scaled(every / (every + 1.0))
     }
+}
+
+/// The repairs at the end of an answer, where one follows each `every` packets before it.
+const fn tail(every: u16) -> u8 {
+    if every <= FIRM { TAIL_OF_BURSTS } else { TAIL }
 }
 
 /// When what is sent is taken for the end of an answer, which repairs alone follow.
@@ -134,7 +144,8 @@ mod tests {
         assert_eq!(against(5.0, 17).every, 9);
         assert_eq!(against(1.0, 48).every, 20);
         assert_eq!(against(5.0, 48).every, 5);
-        assert!(against(5.0, 48).tail > against(5.0, 17).tail);
+        assert!(against(1.0, 48).tail > against(1.0, 17).tail);
+        assert_eq!(against(5.0, 48).tail, against(5.0, 17).tail);
         assert_eq!(against(0.0, 16).every, 100);
         assert_eq!(against(99.0, 16).every, STRONGEST);
         assert_eq!(Strength::against(Report::default()), Strength::INITIAL);
