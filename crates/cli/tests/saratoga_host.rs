@@ -227,6 +227,7 @@ fn strangers_do_not_fill_the_log() {
     let timeout = Some(Duration::from_millis(50));
     socket.set_read_timeout(timeout).unwrap();
     let mut refused = 0;
+    let begun = Instant::now();
     for session in 0..500 {
         let entry = Entry::file("a", 1000);
         let mut datagram = Vec::new();
@@ -237,8 +238,10 @@ fn strangers_do_not_fill_the_log() {
     }
     let said = server.end();
     assert!(refused > 100, "only {refused} of 500 were refused");
+    // Each second one more, and one that says how many were left out.
+    let most = 25 + 2 * begun.elapsed().as_secs() as usize;
     let lines = said.lines().count();
-    assert!((20..60).contains(&lines), "{lines} lines: {said}");
+    assert!((20..=most).contains(&lines), "{lines} lines: {said}");
     assert!(said.contains("than the 500 allowed"), "{said}");
 }
 
