@@ -11,8 +11,8 @@ use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -104,11 +104,23 @@ impl BoundedServer {
                     taken.fetch_add(1, Ordering::Relaxed);
                     let slot = Slot(Arc::clone(taken));
                     let serve = Arc::clone(&serve);
-                    // When the kernel gives no thread the client is turned away, and its slot is free again.
-                    let _ = thread::Builder::new().name(client.clone()).spawn(move || {
+                    // The thread gets its client only when it runs: where the kernel gives none, the client is told, and
+                    // its slot is free again.
+                    let (given, client_of) = mpsc::sync_channel(1);
+                    let serves = move || {
                         let _slot = slot;
-                        serve(stream);
-                    });
+                        if let Ok(stream) = client_of.recv() {
+                            serve(stream);
+                        }
+                    };
+                    match thread::Builder::new().name(client.clone()).spawn(serves) {
+                        Ok(_) => {
+                            let _ = given.send(stream);
+                        }
+                        Err(_) => {
+                            let _ = stream.write_all(full);
+                        }
+                    }
                 }
             })?;
         Ok(Self {
