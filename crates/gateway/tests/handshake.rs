@@ -19,8 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use support::{
-    HANDSHAKES, Ip, Stage, child, converse, descriptors_of, eventually, flood,
-    splitting,
+    HANDSHAKES, Ip, Stage, child, converse, descriptors_of, eventually, flood, splitting,
 };
 
 /// Rules of the namespace's own firewall, in its input chain.
