@@ -393,8 +393,8 @@ fn a_flood_of_syns_costs_bounded_state() {
         "{counters:?}"
     );
     let after = descriptors_of(std::process::id());
-    // Other tests of this process have theirs.
-    assert!(after < before + BOUND as usize + 200, "{before}, {after}");
+    // Other tests of this process have theirs, some a hundred connections.
+    assert!(after < before + FLOOD as usize / 20, "{before}, {after}");
     // In the thick of it, unsplit.
     let mut client = stage.connect(listener.address());
     converse(&mut client, &mut listener.accept());
