@@ -5,7 +5,7 @@
 use std::path::Path;
 
 /// The source file of `module::...`: a test file, or a module of this crate, of `relay`, of `interception` or of `gateway-config`, or a test file of
-/// `pep` or of the program; of `crate/module::...`: that module.
+/// `pep` or of the program; of `crate/module::...`: that module, or that test file.
 fn source(crate_root: &Path, test: &str) -> String {
     let (path, _) = test.rsplit_once("::").unwrap();
     let module = path.trim_end_matches("::tests").replace("::", "/");
@@ -20,6 +20,7 @@ fn source(crate_root: &Path, test: &str) -> String {
         format!("../gateway-config/src/{module}.rs"),
         format!("../gateway-config/src/{module}/tests.rs"),
         format!("../{}.rs", module.replacen('/', "/src/", 1)),
+        format!("../{}.rs", module.replacen('/', "/tests/", 1)),
     ];
     candidates
         .iter()
