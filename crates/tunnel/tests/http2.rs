@@ -1,6 +1,7 @@
 //! Tunnels on HTTP/2, both ends in memory: bytes, half-closes, resets, refused dials, windows, trust.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod foreign_client;
+mod foreign_far;
 mod http2_pair;
 
 use bentpipe_connect_tcp::{DialError, Target, UDP_CAPSULE_MAX};

@@ -17,7 +17,7 @@ use core::task::{Context, Poll};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::ext::Protocol;
 use h2::server::{Handshake, SendResponse};
-use h2::{Ping, PingPong, RecvStream};
+use h2::{Ping, PingPong, Reason, RecvStream};
 use http::{HeaderMap, Method, Response, Uri};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -209,7 +209,7 @@ impl Http2Connection {
         let mut tunnel = Http2Tunnel::new(Phase::Dialling, framing, waker);
         tunnel.body = Some(request.into_body());
         tunnel.respond = Some(respond);
-        if tunnel.is_reset() {
+        if tunnel.reset_by_peer().is_some() {
             // It came with its request: nobody is dialled.
             return;
         }
@@ -262,6 +262,12 @@ impl Http2Connection {
                 }
             }
         }
+        match tunnel.reset_by_peer() {
+            // What it has said is whole, and some of it may be unread.
+            Some(Reason::NO_ERROR) if matches!(self.state, State::Client(_)) => tunnel.unheard(),
+            Some(_) => return self.gone(number, events),
+            None => {}
+        }
         if !self.take_datagrams(number, datagrams, events) {
             return self.gone(number, events);
         }
@@ -269,7 +275,7 @@ impl Http2Connection {
             return;
         };
         let readable = tunnel.fetch();
-        if readable.is_err() || tunnel.is_reset() {
+        if readable.is_err() {
             return self.gone(number, events);
         }
         if readable.is_ok_and(|readable| readable) && tunnel.state.phase == Phase::Open {

@@ -50,8 +50,8 @@ impl Http2Tunnel {
         {
             match body.poll_data(context) {
                 Poll::Ready(Some(Ok(data))) => self.chunk = data,
-                Poll::Ready(Some(Err(_))) => return Err(Gone),
-                Poll::Ready(None) => self.state.take_end().map_err(|_| Gone)?,
+                Poll::Ready(Some(Err(_))) if !self.state.unheard => return Err(Gone),
+                Poll::Ready(_) => self.state.take_end().map_err(|_| Gone)?,
                 Poll::Pending => break,
             }
         }
@@ -100,8 +100,8 @@ impl Http2Tunnel {
         }
     }
 
-    /// Whether its peer has reset it.
-    pub(crate) fn is_reset(&mut self) -> bool {
+    /// Why its peer has reset it, if it has.
+    pub(crate) fn reset_by_peer(&mut self) -> Option<Reason> {
         let waker = self.waker.clone();
         let context = &mut Context::from_waker(&waker);
         let told = match (&mut self.send, &mut self.respond) {
@@ -109,7 +109,17 @@ impl Http2Tunnel {
             (None, Some(respond)) => respond.poll_reset(context),
             (None, None) => Poll::Pending,
         };
-        told.is_ready()
+        match told {
+            Poll::Ready(reason) => Some(reason.unwrap_or(Reason::INTERNAL_ERROR)),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Near: the far end has said all that it will, and wants to hear no more (RFC 9113, section 8.1).
+    pub(crate) fn unheard(&mut self) {
+        self.state.unheard = true;
+        self.state.outbox.clear();
+        self.finish_if_asked();
     }
 
     /// Hands on what is left; whether HTTP/2 has all of it.
@@ -145,6 +155,12 @@ impl Http2Tunnel {
         if !carries || self.state.finishing {
             return Err(Closed);
         }
+        if self.state.unheard {
+            // As on HTTP/3: the client shall have all that the server said before it closed.
+            let dropped = data.split_off(0).len();
+            let open = !self.state.final_read;
+            return { open }.then_some(dropped).ok_or(Closed);
+        }
         let mut written = 0;
         while !data.is_empty() {
             if !self.flush() {
@@ -165,7 +181,9 @@ impl Http2Tunnel {
             return;
         }
         self.state.final_sent = true;
-        if let Framing::Capsules(_) = self.state.framing {
+        if let Framing::Capsules(_) = self.state.framing
+            && !self.state.unheard
+        {
             let last = self.state.framing.header(0, true);
             self.state.put(&[], &last, Bytes::new());
             self.flush();
@@ -181,7 +199,7 @@ impl Http2Tunnel {
             && !self.state.closed
             && let Some(send) = &mut self.send
         {
-            self.state.closed = send.send_data(Bytes::new(), true).is_ok();
+            self.state.closed = self.state.unheard || send.send_data(Bytes::new(), true).is_ok();
         }
         self.chunk.is_empty() && self.state.is_over()
     }
