@@ -1,14 +1,14 @@
 //! Begins flows: accepts the client, dials the server, and follows the dial to its end.
 
 use super::{Dialling, LISTENER, Pause, Worker};
-use crate::dial::{DialFor, Dialled, dial, next_hop};
+use crate::dial::{Dialled, dial, next_hop};
 use crate::flow::{Flow, Phase, Side};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{AcceptedFar, DescriptorReserve};
 use crate::tunnel::FarSide;
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn, SynOptions};
 use bentpipe_sockets::epoll::{Epoll, Event, Interest};
-use bentpipe_sockets::socket;
+use bentpipe_sockets::socket::{self, Dial};
 use bentpipe_sockets::{tcp, timer};
 use std::io;
 use std::net::SocketAddr;
@@ -162,8 +162,7 @@ impl Worker {
         let proven = { self.syn_queue.as_ref() }
             .filter(|syn_queue| syn_queue.handshake == Handshake::EndToEnd)
             .map(|syn_queue| syn_queue.marks.proven());
-        let whom = DialFor::Accepted(proven);
-        match dial(leg, ends, service, self.tracks_dials(), whom) {
+        match dial(leg, ends, service, self.tracks_dials(), proven) {
             Ok(dialled) => self.on_dialled(near, dialled, entered, (ends, service.mss)),
             Err(error) => self.on_no_dial(client, server, &error),
         }
@@ -182,8 +181,7 @@ impl Worker {
         let mut flow = Flow::new(near, socket, entered, far.guard);
         flow.begun = far.begun;
         let index = self.flows.insert(flow);
-        let how = if far.watched { AGAIN } else { ANEW };
-        if self.register(index, Side::Far, READING, how) {
+        if self.register(index, Side::Far, READING, AGAIN) {
             self.open(index);
         }
     }
@@ -202,17 +200,12 @@ impl Worker {
             self.counters.other_control.one();
             self.shared.control_lost();
         }
-        let answered = dialled.answered;
+        let begun = dialled.begun;
         let guard = FlowGuard::new(&self.shared, ends.0.ip());
         let flow = Flow::new(near, dialled.socket, entered, guard);
         let index = self.flows.insert(flow);
         // It becomes writable when the dial has succeeded.
-        let interest = if answered {
-            READING
-        } else {
-            READING | Interest::WRITE
-        };
-        if !self.register(index, Side::Far, interest, ANEW) {
+        if !self.register(index, Side::Far, READING | Interest::WRITE, ANEW) {
             return;
         }
         let dialling = Dialling {
@@ -222,7 +215,7 @@ impl Worker {
             recorded: false,
         };
         self.dialling.insert(index, dialling);
-        if answered {
+        if begun == Dial::Connected {
             self.open(index);
         }
     }
@@ -305,15 +298,13 @@ impl Worker {
     }
 
     /// Begins to relay, once both legs are established. The bytes that the client has sent meanwhile, most often its
-    /// request, go on at once. Returns `false` where handling it ended the flow.
+    /// request, are an event at once. Returns `false` where handling it ended the flow.
     fn open(&mut self, index: u32) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
         flow.phase = Phase::Open;
-        let dialling = self.dialling.remove(&index);
-        let withheld = dialling.is_some();
-        if let Some(dialling) = dialling {
+        if let Some(dialling) = self.dialling.remove(&index) {
             self.shared
                 .unanswered_dials()
                 .record_answer(&dialling.ends, timer::now());
@@ -326,13 +317,7 @@ impl Worker {
         self.keepalive.watch(index, flow, self.idle.now);
         self.flow_stats.connected(flow.begun);
         self.counters.connected.one();
-        if !self.register(index, Side::Near, READING, ANEW) || !self.pump(index, Side::Near) {
-            return false;
-        }
-        if withheld {
-            self.withhold_ack(index);
-        }
-        true
+        self.register(index, Side::Near, READING, ANEW)
     }
 
     /// The far side, which takes smaller segments than the client, has accepted after the client was answered: what it says holds on

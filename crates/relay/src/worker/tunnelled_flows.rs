@@ -63,7 +63,6 @@ impl Worker {
             seq: syn.seq,
             packet,
             far: FarSide::ask(&*plan.tunnels, about, &self.shared, self.number),
-            watched: false,
             begun,
             repeated: false,
             later: false,
