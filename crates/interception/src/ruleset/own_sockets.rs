@@ -31,11 +31,8 @@ use crate::listen_addresses::{ListenAddresses, Listening};
 use crate::mark::Marks;
 use bentpipe_gateway_config::LegId;
 
-/// The flags of a packet that is known to be of TCP (FIN 1, SYN 2, RST 4, ACK 0x10): with nft's `tcp flags`, each rule would ask
-/// for the protocol again.
-pub(super) const FLAGS: &str = "@th,104,8";
 /// A SYN, of those that have no ACK flag.
-const BEGINS: &str = "@th,104,8 & 0x12 == 0x02";
+const BEGINS: &str = "tcp flags & (syn | ack) == syn";
 
 impl Ruleset {
     /// Chains for the packets of our own sockets.
@@ -79,12 +76,8 @@ chain stands {{
 chain stands_tracked {{
 {forget}  accept
 }}
-chain unshown_special {{
-{to_answered}  socket transparent 1 jump unmarked
-}}
 chain unshown {{
-  {FLAGS} & 0x06 != 0 goto unshown_special
-  goto unmarked
+{to_answered}  socket transparent 1 jump unmarked
 }}
 chain begins {{
   iifname lo {looped} notrack accept
@@ -108,12 +101,8 @@ chain late {{
   {stands} {deliver}
   {by_leg} {deliver}
 }}
-chain late_unshown_special {{
-{to_answered}  socket transparent 1 jump late
-}}
 chain late_unshown {{
-  {FLAGS} & 0x06 != 0 goto late_unshown_special
-  goto late
+{to_answered}  socket transparent 1 jump late
 }}
 chain late_begins {{
   {SYN} {stands} {deliver}
@@ -145,8 +134,6 @@ chain deliver {{
             "meta priority & {:#x} != {:#x} return",
             holders.mask, holders.value
         );
-        // What no rule has overwritten on the way need not be restored.
-        let intact = is("priority", holders) + " " + &is("mark", self.marks.for_workers());
         let [mut chains, mut places] = [String::new(), String::new()];
         for (family, ip) in [("ipv4", "ip"), ("ipv6", "ip6")] {
             let listeners: String = self
@@ -161,10 +148,10 @@ chain deliver {{
                 })
                 .collect();
             chains += &format!(
-                "chain come_{ip} {{\n{}{listeners}}}\nchain to_listener_{ip} {{\n  {intact} goto come_{ip}\n  {}\n  {others}\n  {}\n  goto come_{ip}\n}}\n",
-                mss::remember(ip, self.seed),
+                "chain to_listener_{ip} {{\n  {}\n  {others}\n  {}\n{}{listeners}}}\n",
                 self.restore_priority(ip),
                 self.restore_mark(ip),
+                mss::remember(ip, self.seed),
             );
             places += &format!("  meta nfproto {family} goto to_listener_{ip}\n");
         }
@@ -200,12 +187,12 @@ chain answers {{
 {}{}}}
 chain handshake {{
   {looped} return
-  {FLAGS} & 0x10 != 0 goto answers
+  tcp flags & ack == ack goto answers
 {remember}{wrong_interface}  meta priority {{ {without_ecn:#x}, {proven_without_ecn:#x} }} tcp flags set syn
 }}
 chain special {{
-  {FLAGS} & 0x02 != 0 goto handshake
-  {FLAGS} & 0x10 != 0 goto note_reset
+  tcp flags & syn == syn goto handshake
+  tcp flags & ack == ack goto note_reset
   goto keep_resets
 }}
 chain untracked {{
