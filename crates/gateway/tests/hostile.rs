@@ -214,10 +214,13 @@ fn an_end_counts_when_all_before_it_is_there_and_nothing_after_it() {
         );
         honest.set_read_timeout(Some(support::PATIENCE)).unwrap();
         peer.send(peer.segment(start, Flags::ACK), b"first");
-        // Again and again, with more behind it.
+        // Again and again, with more behind it. One by one: two that meet in a socket's backlog become one there, "gap" and "too late" with the
+        // end behind both, which says that the end was taken back.
         for _ in 0..3 {
             peer.send(peer.segment(start + 5, Flags::ACK | Flags::FIN), b"gap");
+            peer.listen(MOMENT);
             peer.send(peer.segment(start + 9, Flags::ACK), b"too late");
+            peer.listen(MOMENT);
         }
         peer.next = start + 9;
         assert_eq!(read_to_end(honest), b"firstgap");
