@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, OwnedFd};
 /// A dial on its way.
 pub(crate) struct Dialled {
     pub(crate) socket: OwnedFd,
-    pub(crate) begun: Dial,
+    /// The server has accepted already.
+    pub(crate) answered: bool,
     /// The server sees another port than the client's, which was in use (by an earlier connection of the same four numbers, in
     /// TIME_WAIT) or not allowed to us.
     pub(crate) other_port: bool,
@@ -20,21 +21,29 @@ pub(crate) struct Dialled {
     pub(crate) control_lost: bool,
 }
 
+/// For whom a server is dialled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DialFor {
+    /// A client whose SYN is held.
+    Held,
+    /// A client that is accepted. Where SYNs are held, its dial has one of these priorities, [`bentpipe_interception::Marks::proven`].
+    Accepted(Option<[u32; 2]>),
+}
+
 /// Begins a connection between `ends` under the policy of `leg`, with what the client's SYN asks of the way;
-/// with `tracked`, conntrack sees it, and may translate its address. For a client that has proved to be there, where SYNs are held,
-/// `proven` are the priorities of [`bentpipe_interception::Marks::proven`].
+/// with `tracked`, conntrack sees it, and may translate its address.
 pub(crate) fn dial(
     leg: &SocketPolicy,
     ends: Ends,
     service: SynOptions,
     tracked: bool,
-    proven: Option<[u32; 2]>,
+    whom: DialFor,
 ) -> io::Result<Dialled> {
-    match attempt(leg, ends, service, tracked, proven) {
+    match attempt(leg, ends, service, tracked, whom) {
         Err(error) if port_taken(&error) => {
             let (mut any_port, server) = ends;
             any_port.set_port(0);
-            let mut dialled = attempt(leg, (any_port, server), service, tracked, proven)?;
+            let mut dialled = attempt(leg, (any_port, server), service, tracked, whom)?;
             dialled.other_port = true;
             Ok(dialled)
         }
@@ -47,7 +56,7 @@ fn attempt(
     (client, server): Ends,
     service: SynOptions,
     tracked: bool,
-    proven: Option<[u32; 2]>,
+    whom: DialFor,
 ) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;
     let control_lost = !leg.apply_to_dial(&socket, server)?;
@@ -66,6 +75,14 @@ fn attempt(
     if let Some(size) = leg.segment_for(service) {
         tcp::set_max_segment(&socket, size)?;
     }
+    let proven = match whom {
+        DialFor::Held => None,
+        DialFor::Accepted(proven) => {
+            // The client's first bytes acknowledge the answer ([`crate::worker`]'s `withheld_acks`).
+            tcp::set_quick_ack(&socket, false)?;
+            proven
+        }
+    };
     socket::bind(&socket, client)?;
     let without_ecn = leg.without_ecn.filter(|_| !service.ecn);
     let tag = proven.map_or(without_ecn, |[usual, without]| {
@@ -81,9 +98,10 @@ fn attempt(
             begun
         }
     };
+    let answered = begun == Dial::Connected || socket::is_answered(&socket);
     Ok(Dialled {
         socket,
-        begun,
+        answered,
         other_port: false,
         control_lost,
     })

@@ -2,7 +2,7 @@
 
 use crate::flow_guard::FlowGuard;
 use crate::pump::Pump;
-use bentpipe_base::Instant;
+use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::LegId;
 use bentpipe_sockets::timer;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -131,6 +131,11 @@ impl Flow {
             Side::Near => self.leg.other(),
             Side::Far => self.leg,
         }
+    }
+
+    /// Whether nothing has been read from the client yet.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.pumps[Side::Near as usize].has_read_more_than(Bytes(0))
     }
 
     pub(crate) fn has_ended(&self) -> bool {

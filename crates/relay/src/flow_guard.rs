@@ -70,6 +70,7 @@ mod tests {
             seq: Seq(number.into()),
             packet: packet(number),
             far: FarSide::Socket(socket::stream(ends(number).1).expect("a socket")),
+            watched: false,
             begun: NOW,
             repeated: false,
             later: false,
@@ -93,6 +94,7 @@ mod tests {
         let syn = table.release(index).expect("it was held");
         let far = AcceptedFar {
             side: syn.far,
+            watched: syn.watched,
             begun: syn.begun,
             guard: syn.guard,
         };

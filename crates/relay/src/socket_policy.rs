@@ -64,6 +64,7 @@ impl SocketPolicy {
     /// Sets everything of the policy on a listening socket: what it accepts inherits it.
     pub(crate) fn apply(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
         self.apply_to_rest(&socket)?;
+        self.probe(&socket)?;
         if self.apply_to_dial(socket, like)? {
             Ok(())
         } else {
@@ -78,10 +79,6 @@ impl SocketPolicy {
         socket::set_mark(&socket, self.mark)?;
         socket::set_reuse_address(&socket, true)?;
         socket::abort_on_close(&socket, true)?;
-        socket::set_keepalive(&socket, true)?;
-        if let Some(time) = self.keepalive {
-            tcp::set_keepalive_after(&socket, time)?;
-        }
         socket::set_urgent_inline(&socket)?;
         socket::set_receive_buffer(&socket, booked(self.leg.receive_buffer))?;
         if let Some(size) = self.leg.mss {
@@ -127,6 +124,15 @@ impl SocketPolicy {
         socket::set_send_buffer(&socket, booked(self.leg.send_buffer))?;
         match self.leg.notsent_lowat {
             Some(size) => tcp::set_notsent_lowat(&socket, size),
+            None => Ok(()),
+        }
+    }
+
+    /// Has a connection probed that has been idle for long.
+    pub(crate) fn probe(&self, socket: impl AsFd) -> io::Result<()> {
+        socket::set_keepalive(&socket, true)?;
+        match self.keepalive {
+            Some(time) => tcp::set_keepalive_after(&socket, time),
             None => Ok(()),
         }
     }

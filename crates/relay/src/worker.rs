@@ -16,6 +16,7 @@ mod silent_dials;
 mod stalled_flows;
 mod syn_queue;
 mod tunnelled_flows;
+mod withheld_acks;
 
 pub use syn_queue::SynQueue;
 
@@ -46,6 +47,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use withheld_acks::WithheldAcks;
 
 /// Epoll tokens from here on are listeners. Smaller tokens are a flow's slot and side.
 const LISTENER: u64 = 1 << 40;
@@ -125,6 +127,7 @@ pub struct Worker {
     idle: Idle,
     keepalive: Keepalive,
     stalled: Stalled,
+    withheld_acks: WithheldAcks,
 }
 
 impl Worker {
@@ -178,6 +181,7 @@ impl Worker {
             idle: Idle::new(),
             keepalive: Keepalive::default(),
             stalled: Stalled::default(),
+            withheld_acks: WithheldAcks::default(),
         };
         worker.serve(plan.number)?;
         Ok(worker)
@@ -207,6 +211,7 @@ impl Worker {
                     self.on_turn(index);
                 }
             }
+            self.on_withheld_acks();
             self.on_pending_resets();
             self.on_idle();
             self.on_stalled();
@@ -243,6 +248,7 @@ impl Worker {
         let all = [
             room,
             self.pending_resets.patience(),
+            self.withheld_acks.patience(),
             self.idle_tick(),
             self.stalled_tick(),
             self.keepalive_tick(),
@@ -370,11 +376,7 @@ impl Worker {
             return false;
         };
         if !flow.far_complete && flow.pump(side).expects_more() {
-            flow.far_complete = true;
-            let leg = &self.settings.legs.of(flow.profile())[flow.leg.other() as usize];
-            if let Err(error) = leg.apply_to_rest(flow.socket(Side::Far)) {
-                tracing::debug!(%error, "a connection keeps a part of the kernel's own settings");
-            }
+            complete_far(flow, &self.settings);
         }
         let mut moved = 0;
         let outward = flow.outward(side);
@@ -433,6 +435,20 @@ impl Worker {
         for side in Side::BOTH {
             flow.pump(side).release(&mut self.buffers);
         }
+    }
+}
+
+/// Sets what the far socket of a flow did without so far: the flow has lasted, or has moved more than its first bytes.
+fn complete_far(flow: &mut Flow, settings: &Settings) {
+    flow.far_complete = true;
+    let leg = &settings.legs.of(flow.profile())[flow.leg.other() as usize];
+    let far = flow.socket(Side::Far);
+    let mut result = leg.apply_to_rest(far);
+    if !flow.unprobed[Side::Far as usize] {
+        result = result.and_then(|()| leg.probe(far));
+    }
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection keeps a part of the kernel's own settings");
     }
 }
 

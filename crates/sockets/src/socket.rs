@@ -259,6 +259,11 @@ pub fn connect(socket: impl AsFd, address: SocketAddr) -> io::Result<Dial> {
     }
 }
 
+/// Whether a connection that was begun is answered. A near end answers before [`connect`] returns.
+pub fn is_answered(socket: impl AsFd) -> bool {
+    rustix::net::getpeername(socket).is_ok_and(|peer| peer.is_some())
+}
+
 /// Ends the wait of whoever accepts at `listener`, for good: it fails with `InvalidInput`.
 pub fn stop_listening(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(listener, Shutdown::Both)?)

@@ -14,6 +14,7 @@
 //! client would: it has no such connection any more, or is to prove itself to who protects the server from floods.
 
 use super::mss;
+use super::own_sockets::FLAGS;
 
 /// How many ends are remembered, and for how long: the kernel repeats an answer after 1, 3 and 7 s, and keeps what it knows of
 /// the SYN for 8 s more (`listen` of `bentpipe-relay`), in which it resets what else comes from the client.
@@ -65,11 +66,11 @@ chain forget_dial {{
 
 /// The rule that forgets the ends of a dial that has been answered by a SYN-ACK of its own: its resets are meant from then on. Where
 /// clients are answered `early`, none is remembered.
-pub(super) fn forget(early: bool) -> &'static str {
+pub(super) fn forget(early: bool) -> String {
     if early {
-        ""
+        String::new()
     } else {
-        "  tcp flags & (syn | ack) == syn | ack jump forget_dial\n"
+        format!("  {FLAGS} & 0x12 == 0x12 jump forget_dial\n")
     }
 }
 

@@ -7,6 +7,7 @@
 //! answered by a reset, until there is a SYN between the same ends again.
 
 use super::mss::{self, HEADERS};
+use super::own_sockets::FLAGS;
 
 /// How many resets are remembered, and for how long: some round trips of a satellite's, and repetitions of what is lost.
 const REMEMBERED: u32 = 1 << 16;
@@ -50,7 +51,7 @@ pub(super) fn chains(seed: u32) -> String {
         format!(" {found} meta l4proto tcp reject with tcp reset\n")
     });
     format!(
-        "{}chain note_reset {{\n{}}}\nchain forget_resets {{\n{}}}\nchain connection_begins {{\n{}}}\nchain repeat_reset {{\n  tcp flags & syn == syn goto connection_begins\n  tcp flags & rst == rst return\n{}}}\n",
+        "{}chain note_reset {{\n{}}}\nchain forget_resets {{\n{}}}\nchain connection_begins {{\n{}}}\nchain repeat_reset {{\n  {FLAGS} & 0x02 != 0 goto connection_begins\n  {FLAGS} & 0x04 != 0 return\n{}}}\n",
         sets.concat(),
         note.concat(),
         forget.concat(),

@@ -31,8 +31,11 @@ use crate::listen_addresses::{ListenAddresses, Listening};
 use crate::mark::Marks;
 use bentpipe_gateway_config::LegId;
 
+/// The flags of a packet that is known to be of TCP (FIN 1, SYN 2, RST 4, ACK 0x10): with nft's `tcp flags`, each rule would ask
+/// for the protocol again.
+pub(super) const FLAGS: &str = "@th,104,8";
 /// A SYN, of those that have no ACK flag.
-const BEGINS: &str = "tcp flags & (syn | ack) == syn";
+const BEGINS: &str = "@th,104,8 & 0x12 == 0x02";
 
 impl Ruleset {
     /// Chains for the packets of our own sockets.
@@ -76,8 +79,12 @@ chain stands {{
 chain stands_tracked {{
 {forget}  accept
 }}
-chain unshown {{
+chain unshown_special {{
 {to_answered}  socket transparent 1 jump unmarked
+}}
+chain unshown {{
+  {FLAGS} & 0x06 != 0 goto unshown_special
+  goto unmarked
 }}
 chain begins {{
   iifname lo {looped} notrack accept
@@ -101,8 +108,12 @@ chain late {{
   {stands} {deliver}
   {by_leg} {deliver}
 }}
-chain late_unshown {{
+chain late_unshown_special {{
 {to_answered}  socket transparent 1 jump late
+}}
+chain late_unshown {{
+  {FLAGS} & 0x06 != 0 goto late_unshown_special
+  goto late
 }}
 chain late_begins {{
   {SYN} {stands} {deliver}
@@ -134,6 +145,8 @@ chain deliver {{
             "meta priority & {:#x} != {:#x} return",
             holders.mask, holders.value
         );
+        // What no rule has overwritten on the way need not be restored.
+        let intact = is("priority", holders) + " " + &is("mark", self.marks.for_workers());
         let [mut chains, mut places] = [String::new(), String::new()];
         for (family, ip) in [("ipv4", "ip"), ("ipv6", "ip6")] {
             let listeners: String = self
@@ -148,10 +161,10 @@ chain deliver {{
                 })
                 .collect();
             chains += &format!(
-                "chain to_listener_{ip} {{\n  {}\n  {others}\n  {}\n{}{listeners}}}\n",
+                "chain come_{ip} {{\n{}{listeners}}}\nchain to_listener_{ip} {{\n  {intact} goto come_{ip}\n  {}\n  {others}\n  {}\n  goto come_{ip}\n}}\n",
+                mss::remember(ip, self.seed),
                 self.restore_priority(ip),
                 self.restore_mark(ip),
-                mss::remember(ip, self.seed),
             );
             places += &format!("  meta nfproto {family} goto to_listener_{ip}\n");
         }
@@ -187,12 +200,12 @@ chain answers {{
 {}{}}}
 chain handshake {{
   {looped} return
-  tcp flags & ack == ack goto answers
+  {FLAGS} & 0x10 != 0 goto answers
 {remember}{wrong_interface}  meta priority {{ {without_ecn:#x}, {proven_without_ecn:#x} }} tcp flags set syn
 }}
 chain special {{
-  tcp flags & syn == syn goto handshake
-  tcp flags & ack == ack goto note_reset
+  {FLAGS} & 0x02 != 0 goto handshake
+  {FLAGS} & 0x10 != 0 goto note_reset
   goto keep_resets
 }}
 chain untracked {{

@@ -65,13 +65,14 @@ pub(crate) struct HeldSyn {
     pub(crate) seq: Seq,
     pub(crate) packet: QueuedPacket,
     pub(crate) far: FarSide,
+    /// The dial's socket is watched.
+    pub(crate) watched: bool,
     pub(crate) begun: Instant,
     /// The SYN has come again meanwhile.
     pub(crate) repeated: bool,
     /// `packet` is not the first copy of the SYN, but one that came after the dial had begun.
     pub(crate) later: bool,
-    /// The last copy of the SYN that came, where `packet` is still the first. Either can be let in, and the kernel may
-    /// have dropped the first.
+    /// The last copy of the SYN that came, where `packet` is still the first, which the kernel may have dropped.
     pub(crate) spare: Option<QueuedPacket>,
     /// See [`bentpipe_gateway_config::SynOptions`].
     pub(crate) fragments: bool,
@@ -94,6 +95,8 @@ pub(crate) struct LetIn {
 #[derive(Debug)]
 pub(crate) struct AcceptedFar {
     pub(crate) side: FarSide,
+    /// See [`HeldSyn::watched`].
+    pub(crate) watched: bool,
     /// When the client's SYN came.
     pub(crate) begun: Instant,
     pub(crate) guard: FlowGuard,

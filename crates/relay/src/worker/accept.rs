@@ -1,14 +1,14 @@
 //! Begins flows: accepts the client, dials the server, and follows the dial to its end.
 
 use super::{Dialling, LISTENER, Pause, Worker};
-use crate::dial::{Dialled, dial, next_hop};
+use crate::dial::{DialFor, Dialled, dial, next_hop};
 use crate::flow::{Flow, Phase, Side};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{AcceptedFar, DescriptorReserve};
 use crate::tunnel::FarSide;
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn, SynOptions};
 use bentpipe_sockets::epoll::{Epoll, Event, Interest};
-use bentpipe_sockets::socket::{self, Dial};
+use bentpipe_sockets::socket;
 use bentpipe_sockets::{tcp, timer};
 use std::io;
 use std::net::SocketAddr;
@@ -162,7 +162,8 @@ impl Worker {
         let proven = { self.syn_queue.as_ref() }
             .filter(|syn_queue| syn_queue.handshake == Handshake::EndToEnd)
             .map(|syn_queue| syn_queue.marks.proven());
-        match dial(leg, ends, service, self.tracks_dials(), proven) {
+        let whom = DialFor::Accepted(proven);
+        match dial(leg, ends, service, self.tracks_dials(), whom) {
             Ok(dialled) => self.on_dialled(near, dialled, entered, (ends, service.mss)),
             Err(error) => self.on_no_dial(client, server, &error),
         }
@@ -181,7 +182,8 @@ impl Worker {
         let mut flow = Flow::new(near, socket, entered, far.guard);
         flow.begun = far.begun;
         let index = self.flows.insert(flow);
-        if self.register(index, Side::Far, READING, AGAIN) {
+        let how = if far.watched { AGAIN } else { ANEW };
+        if self.register(index, Side::Far, READING, how) {
             self.open(index);
         }
     }
@@ -200,12 +202,17 @@ impl Worker {
             self.counters.other_control.one();
             self.shared.control_lost();
         }
-        let begun = dialled.begun;
+        let answered = dialled.answered;
         let guard = FlowGuard::new(&self.shared, ends.0.ip());
         let flow = Flow::new(near, dialled.socket, entered, guard);
         let index = self.flows.insert(flow);
         // It becomes writable when the dial has succeeded.
-        if !self.register(index, Side::Far, READING | Interest::WRITE, ANEW) {
+        let interest = if answered {
+            READING
+        } else {
+            READING | Interest::WRITE
+        };
+        if !self.register(index, Side::Far, interest, ANEW) {
             return;
         }
         let dialling = Dialling {
@@ -215,7 +222,7 @@ impl Worker {
             recorded: false,
         };
         self.dialling.insert(index, dialling);
-        if begun == Dial::Connected {
+        if answered {
             self.open(index);
         }
     }
@@ -298,13 +305,15 @@ impl Worker {
     }
 
     /// Begins to relay, once both legs are established. The bytes that the client has sent meanwhile, most often its
-    /// request, are an event at once. Returns `false` where handling it ended the flow.
+    /// request, go on at once. Returns `false` where handling it ended the flow.
     fn open(&mut self, index: u32) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
         flow.phase = Phase::Open;
-        if let Some(dialling) = self.dialling.remove(&index) {
+        let dialling = self.dialling.remove(&index);
+        let withheld = dialling.is_some();
+        if let Some(dialling) = dialling {
             self.shared
                 .unanswered_dials()
                 .record_answer(&dialling.ends, timer::now());
@@ -317,7 +326,13 @@ impl Worker {
         self.keepalive.watch(index, flow, self.idle.now);
         self.flow_stats.connected(flow.begun);
         self.counters.connected.one();
-        self.register(index, Side::Near, READING, ANEW)
+        if !self.register(index, Side::Near, READING, ANEW) || !self.pump(index, Side::Near) {
+            return false;
+        }
+        if withheld {
+            self.withhold_ack(index);
+        }
+        true
     }
 
     /// The far side, which takes smaller segments than the client, has accepted after the client was answered: what it says holds on

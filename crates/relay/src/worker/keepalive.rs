@@ -12,7 +12,7 @@
 //! its flows at a few ages after their last byte, ever more rarely ([`PAUSES`]): that is two system calls a minute for a flow
 //! that has long been idle, and none for one that moves bytes.
 
-use super::Worker;
+use super::{Worker, complete_far};
 use crate::flow::{Flow, Phase, Side};
 use crate::socket_policy::LegPolicies;
 use bentpipe_base::Instant;
@@ -152,6 +152,9 @@ impl Worker {
         let flow = self.flows.get_mut(index)?;
         if flow.begun != watched.begun || flow.phase != Phase::Open {
             return None;
+        }
+        if !flow.far_complete {
+            complete_far(flow, &self.settings);
         }
         let mut counted = watched.counted.take();
         let ends: [Side; 2] = Side::BOTH;

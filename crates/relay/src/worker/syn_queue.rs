@@ -6,7 +6,7 @@
 use super::Worker;
 use super::tunnelled_flows::tunnels_of;
 use crate::counters::{Counter, Counters};
-use crate::dial::{Dialled, dial, next_hop};
+use crate::dial::{DialFor, Dialled, dial, next_hop};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{
     AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, LetIn, QueuedPacket, Room,
@@ -287,7 +287,7 @@ impl Worker {
         // Before the dial, whose SYN cannot be taken back.
         let needed = syn_queue.table.far_sockets() + 1;
         let reserved = syn_queue.reserve.keep(needed, &self.epoll);
-        let begin = || dial(leg, syn.ends, syn.service, tracked, None);
+        let begin = || dial(leg, syn.ends, syn.service, tracked, DialFor::Held);
         let dialled = reserved.and_then(|()| match begin() {
             // The descriptor that is missing may be one that is kept for the next.
             Err(error)
@@ -336,6 +336,7 @@ impl Worker {
             seq: syn.seq,
             packet,
             far: FarSide::Socket(dialled.socket),
+            watched: !dialled.answered,
             begun: timer::now(),
             repeated: false,
             later: false,
@@ -345,6 +346,9 @@ impl Worker {
             guard: FlowGuard::new(&self.shared, syn.ends.0.ip()),
         };
         let index = syn_queue.table.hold(held);
+        if dialled.answered {
+            return self.accept_held(index);
+        }
         let far = { syn_queue.table.held(index) }.and_then(|held| held.far.socket());
         let watched = far.map(|far| {
             let token = super::DIAL | u64::from(index);
@@ -433,6 +437,7 @@ impl Worker {
         // Its connection waits for the client, whose SYN goes on.
         let far = Some(AcceptedFar {
             side: held.far,
+            watched: held.watched,
             begun: held.begun,
             guard: held.guard,
         });

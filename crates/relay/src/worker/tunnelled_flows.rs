@@ -63,6 +63,7 @@ impl Worker {
             seq: syn.seq,
             packet,
             far: FarSide::ask(&*plan.tunnels, about, &self.shared, self.number),
+            watched: false,
             begun,
             repeated: false,
             later: false,
