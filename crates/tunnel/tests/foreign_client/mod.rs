@@ -51,6 +51,38 @@ fn field(name: Result<u8, &str>, value: &str) -> Vec<u8> {
 const AUTHORITY: Result<u8, &str> = Ok(1);
 const METHOD: Result<u8, &str> = Ok(2);
 
+/// Carries what the foreign end has written to ours, and back; returns what ours says, and adds what it tells to `told`.
+pub(crate) fn carry<Data>(
+    foreign: &mut rustls::ConnectionCommon<Data>,
+    ours: &mut Http2,
+    id: ConnectionId,
+    told: &mut Vec<Event>,
+) -> Vec<u8> {
+    let mut plain = Vec::new();
+    for _ in 0..8 {
+        let (mut to_ours, mut to_foreign) = (VecDeque::new(), VecDeque::new());
+        while foreign.wants_write() {
+            foreign.write_tls(&mut to_ours).unwrap();
+        }
+        let socket = &mut Socket {
+            incoming: &mut to_ours,
+            outgoing: &mut to_foreign,
+        };
+        while ours.receive(id, socket) {}
+        ours.work();
+        ours.send(id, socket).unwrap();
+        while !to_foreign.is_empty() {
+            foreign.read_tls(&mut to_foreign).unwrap();
+            let state = foreign.process_new_packets().unwrap();
+            let known = plain.len();
+            plain.resize(known + state.plaintext_bytes_to_read(), 0);
+            io::Read::read_exact(&mut foreign.reader(), &mut plain[known..]).unwrap();
+        }
+        told.extend(std::iter::from_fn(|| ours.event()));
+    }
+    plain
+}
+
 impl Foreign {
     fn new() -> Self {
         let [near, config] = configs(Limits::default(), true);
@@ -79,27 +111,8 @@ impl Foreign {
 
     fn say(&mut self, bytes: &[u8]) {
         io::Write::write_all(&mut self.tls.writer(), bytes).unwrap();
-        for _ in 0..8 {
-            let (mut to_far, mut to_near) = (VecDeque::new(), VecDeque::new());
-            while self.tls.wants_write() {
-                self.tls.write_tls(&mut to_far).unwrap();
-            }
-            let socket = &mut Socket {
-                incoming: &mut to_far,
-                outgoing: &mut to_near,
-            };
-            while self.far.receive(self.id, socket) {}
-            self.far.work();
-            self.far.send(self.id, socket).unwrap();
-            while !to_near.is_empty() {
-                self.tls.read_tls(&mut to_near).unwrap();
-                let state = self.tls.process_new_packets().unwrap();
-                let mut plain = vec![0; state.plaintext_bytes_to_read()];
-                io::Read::read_exact(&mut self.tls.reader(), &mut plain).unwrap();
-                self.incoming.extend(plain);
-            }
-            self.told.extend(std::iter::from_fn(|| self.far.event()));
-        }
+        let plain = carry(&mut self.tls, &mut self.far, self.id, &mut self.told);
+        self.incoming.extend(plain);
         while self.incoming.len() >= 9 {
             let head = &self.incoming[..9];
             let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;

@@ -1,12 +1,13 @@
 //! A far end of HTTP/2 that is none of ours.
 
-use super::foreign_client::{DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, SETTINGS, frame};
+use super::foreign_client::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, SETTINGS, carry, frame,
+};
 use super::http2_pair::*;
 use bentpipe_connect_tcp::{Target, Template, fields};
 use bentpipe_quic::{ConnectionId, Endpoint, Limits};
 use bentpipe_tunnel::{Event, Http2, Read, Role};
 use bytes::Bytes as Chunk;
-use std::collections::VecDeque;
 use std::io;
 
 /// A far end that is none of ours: TLS of rustls, and frames of HTTP/2 as RFC 9113 writes them.
@@ -42,26 +43,7 @@ impl Foreign {
 
     fn say(&mut self, bytes: &[u8]) {
         io::Write::write_all(&mut self.tls.writer(), bytes).unwrap();
-        for _ in 0..8 {
-            let (mut to_near, mut to_far) = (VecDeque::new(), VecDeque::new());
-            while self.tls.wants_write() {
-                self.tls.write_tls(&mut to_near).unwrap();
-            }
-            let socket = &mut Socket {
-                incoming: &mut to_near,
-                outgoing: &mut to_far,
-            };
-            while self.near.receive(self.id, socket) {}
-            self.near.work();
-            self.near.send(self.id, socket).unwrap();
-            while !to_far.is_empty() {
-                self.tls.read_tls(&mut to_far).unwrap();
-                let state = self.tls.process_new_packets().unwrap();
-                let mut plain = vec![0; state.plaintext_bytes_to_read()];
-                io::Read::read_exact(&mut self.tls.reader(), &mut plain).unwrap();
-            }
-            self.told.extend(std::iter::from_fn(|| self.near.event()));
-        }
+        carry(&mut self.tls, &mut self.near, self.id, &mut self.told);
     }
 }
 
