@@ -157,30 +157,24 @@ fn kill_under_load(kills: usize) {
             let (load, stage) = (&load, &stage);
             scope.spawn(move || load.work(stage, to, count));
         }
-        // Whatever fails, the load ends.
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for kill in 0..kills {
-                let mut gateway = child::start(&stage, "");
-                let begun = Instant::now();
-                let idle = descriptors_of(gateway.child.id());
-                eventually("split flows", || {
-                    descriptors_of(gateway.child.id()) > idle + 1
-                });
-                split.push(begun.elapsed());
-                // Not always at the same point of a transfer.
-                std::thread::sleep(Duration::from_millis((kill as u64 * 37) % 100));
-                gateway.kill();
-                let killed = Instant::now();
-                passing.push(until_one_works(&stage, servers[kill % 2].address));
-                // The rules go with the program that holds them, which the kernel ends next.
-                while stage.intercepts() {
-                    assert!(killed.elapsed() < SOON, "interception outlived the gateway");
-                }
+        let _stop = support::ends::SetAtEnd(&stop);
+        for kill in 0..kills {
+            let mut gateway = child::start(&stage, "");
+            let begun = Instant::now();
+            let idle = descriptors_of(gateway.child.id());
+            eventually("split flows", || {
+                descriptors_of(gateway.child.id()) > idle + 1
+            });
+            split.push(begun.elapsed());
+            // Not always at the same point of a transfer.
+            std::thread::sleep(Duration::from_millis((kill as u64 * 37) % 100));
+            gateway.kill();
+            let killed = Instant::now();
+            passing.push(until_one_works(&stage, servers[kill % 2].address));
+            // The rules go with the program that holds them, which the kernel ends next.
+            while stage.intercepts() {
+                assert!(killed.elapsed() < SOON, "interception outlived the gateway");
             }
-        }));
-        stop.store(true, Ordering::Relaxed);
-        if let Err(panic) = result {
-            std::panic::resume_unwind(panic);
         }
     });
     let worst = |times: &[Duration]| times.iter().max().copied().unwrap();
@@ -376,27 +370,22 @@ fn a_successor_takes_over_without_the_loss_of_a_connection() {
             let (load, stage) = (&load, &stage);
             scope.spawn(move || load.work(stage, to, count));
         }
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for _ in 0..3 {
-                let whole_before = whole.load(Ordering::Relaxed);
-                let mut retired =
-                    std::mem::replace(&mut running, child::start_in_place(&stage, &config));
-                eventually("the successor at the socket", || {
-                    child::pid_at(&path) == Some(u64::from(running.child.id()))
-                });
-                eventually("flows of the successor", || {
-                    whole.load(Ordering::Relaxed) > whole_before + 20
-                });
-                // It holds flows that do not end, and goes with them.
-                assert!(retired.child.try_wait().unwrap().is_none(), "it has flows");
-                old.iter_mut().for_each(exchange);
-                old = [stage.pair(Ip::V4), stage.pair(Ip::V6)];
-                assert_eq!(retired.child.wait().unwrap().code(), Some(0));
-            }
-        }));
-        stop.store(true, Ordering::Relaxed);
-        if let Err(panic) = result {
-            std::panic::resume_unwind(panic);
+        let _stop = support::ends::SetAtEnd(&stop);
+        for _ in 0..3 {
+            let whole_before = whole.load(Ordering::Relaxed);
+            let mut retired =
+                std::mem::replace(&mut running, child::start_in_place(&stage, &config));
+            eventually("the successor at the socket", || {
+                child::pid_at(&path) == Some(u64::from(running.child.id()))
+            });
+            eventually("flows of the successor", || {
+                whole.load(Ordering::Relaxed) > whole_before + 20
+            });
+            // It holds flows that do not end, and goes with them.
+            assert!(retired.child.try_wait().unwrap().is_none(), "it has flows");
+            old.iter_mut().for_each(exchange);
+            old = [stage.pair(Ip::V4), stage.pair(Ip::V6)];
+            assert_eq!(retired.child.wait().unwrap().code(), Some(0));
         }
     });
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -79,8 +79,10 @@ fn a_bypass_outlives_a_handover() {
             }
             pairs
         });
-        hand_over_bypassed(&stage, &path, &config);
-        done.store(true, Ordering::Relaxed);
+        {
+            let _done = support::ends::SetAtEnd(&done);
+            hand_over_bypassed(&stage, &path, &config);
+        }
         pairs.join().unwrap()
     });
 }

@@ -50,12 +50,12 @@ fn measure(stage: &Stage, config: &str, watch: Option<&Path>) -> Cost {
         if let Some(control) = watch {
             scope.spawn(|| look(stage, control, &stop));
         }
+        let _stop = support::ends::SetAtEnd(&stop);
         let before = processor_time(pid);
         let bytes = bulk(stage);
         let between = processor_time(pid);
         let count = short(stage);
         let after = processor_time(pid);
-        stop.store(true, Ordering::Relaxed);
         Cost {
             bulk: (between - before) / (bytes as f64 / 1e9),
             short: (after - between) / (count as f64 / 1e3),

@@ -152,6 +152,7 @@ fn many_slow_receivers_stop_no_splitting() {
                 std::thread::sleep(Duration::from_millis(600));
             }
         });
+        let _done = support::ends::SetAtEnd(&done);
         let until = Instant::now() + Duration::from_secs(14);
         while Instant::now() < until {
             if slow.lock().unwrap().len() < 30 {
@@ -168,7 +169,6 @@ fn many_slow_receivers_stop_no_splitting() {
             assert_eq!(counters.accepted, before + 1, "it is split: {counters:?}");
             std::thread::sleep(Duration::from_millis(150));
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let counters = gateway.meter.read();
     assert!(counters.shrunk > 3 && counters.stalled == 0, "{counters:?}");

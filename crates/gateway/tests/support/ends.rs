@@ -3,6 +3,7 @@
 use super::{abort, exchange, pattern};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,5 +57,14 @@ pub fn resets_reach_the_other_end(connect: impl Fn() -> (TcpStream, TcpStream)) 
         };
         abort(closes);
         meets_a_reset("the other end", &mut hears, Duration::from_secs(5));
+    }
+}
+
+/// Tells the threads of a scope that they are to end, also when the test fails: the scope waits for them.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
