@@ -125,7 +125,7 @@ impl Sum {
 
     /// Goes on with `file`, up to octet `len`.
     pub(crate) fn rest(self, file: &File, len: u64) -> io::Result<Self> {
-        self.rest_while(file, len, || Ok(()))
+        self.rest_until(file, len, || Ok(false))
     }
 
     /// As `rest`, for the peer at `whom`, in `turns` with others and as long as it is wanted.
@@ -140,21 +140,21 @@ impl Sum {
         len: u64,
     ) -> io::Result<Self> {
         let mut turn = turns.take_in_background(whom, cancel)?;
-        self.rest_while(file, len, || turn.pass_on(cancel))
+        self.rest_until(file, len, || turn.pass_on(cancel).map(|()| false))
     }
 
-    fn rest_while(
+    /// As `rest`, until `stops` says so between two blocks.
+    pub(crate) fn rest_until(
         mut self,
         file: &File,
         len: u64,
-        mut may_continue: impl FnMut() -> io::Result<()>,
+        mut stops: impl FnMut() -> io::Result<bool>,
     ) -> io::Result<Self> {
         if matches!(self.state, State::None) {
             return Ok(self);
         }
         let mut block = vec![0; 256 << 10];
-        while self.upto < len {
-            may_continue()?;
+        while self.upto < len && !stops()? {
             let want = (len - self.upto).min(block.len() as u64) as usize;
             file.read_exact_at(&mut block[..want], self.upto)?;
             self.update(&block[..want]);

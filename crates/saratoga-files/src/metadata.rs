@@ -1,22 +1,30 @@
 //! Makes the METADATA by which a client announces what it sends.
 
-use crate::checksum::Algorithm;
+use crate::checksum::{Algorithm, Sum};
 use crate::source::known_size;
+use crate::task::Cancel;
 use crate::tree::{mode, posix_times};
 use crate::{Error, LocalFile};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Kind, Metadata, Time, Width};
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The widest descriptor that this side uses.
 pub const WIDEST: Width = Width::Bits64;
 
-/// The METADATA of the file `local`, that file, and what it was when it was opened.
+/// The METADATA of the file `local`, that file, and what it was when it was opened. Where `late` becomes true before the
+/// checksum is known, it is to come last, and goes on from the sum that has begun.
+///
+/// # Errors
+/// What reading gives, and that nobody waits for it any more.
 pub fn announce(
     local: &LocalFile,
     remote: &str,
     id: u32,
     algorithm: Algorithm,
-) -> Result<(Metadata, File, std::fs::Metadata), Error> {
+    cancel: &Cancel,
+    late: &AtomicBool,
+) -> Result<(Metadata, File, std::fs::Metadata, Option<Sum>), Error> {
     let name = local.path().display().to_string();
     let read = || {
         let file = local.open()?;
@@ -29,10 +37,18 @@ pub fn announce(
             return Err(std::io::Error::other(what));
         }
         known_size(&file, &was)?;
-        let checksum = algorithm.sum(&file, was.len())?;
-        Ok((file, was, checksum))
+        let sum = Sum::new(algorithm).rest_until(&file, was.len(), || {
+            cancel.check()?;
+            Ok(late.load(Ordering::Relaxed))
+        })?;
+        Ok((file, was, sum))
     };
-    let (file, was, checksum) = read().map_err(Error::file("read", name))?;
+    let (file, was, sum) = read().map_err(Error::file("read", name))?;
+    let begun = (algorithm != Algorithm::None && sum.upto() < was.len()).then(|| sum.clone());
+    let checksum = match &begun {
+        Some(_) => algorithm.later(),
+        None => sum.finish(),
+    };
     let (modified, created) = posix_times(&was);
     let entry = Entry {
         modified,
@@ -44,7 +60,7 @@ pub fn announce(
         checksum,
         ..Metadata::new(id, Kind::File, entry)
     };
-    Ok((metadata, file, was))
+    Ok((metadata, file, was, begun))
 }
 
 /// The METADATA of a stream that is to be `remote` at the server.

@@ -4,15 +4,16 @@ use crate::beacon;
 use crate::capacity::most_at_once;
 use crate::endpoint::{Endpoint, Key as SessionKey, Link, Turn, key, nonce};
 use crate::job_queue::{Entry as Item, Full, JobQueue};
-use crate::session::{Preparing, Session, Work};
+use crate::preparing::{Preparing, Question};
+use crate::session::{Session, Work};
 use crate::{Error, Key, session_id};
 use bentpipe_base::Rate;
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
-    Incoming, LocalFile, Original, Outgoing, Part, Sink, Source, Stdout, Task, WIDEST, announce,
-    path, spawn, stream,
+    Cancel, ChecksumOnRead, FairSemaphore, Incoming, LocalFile, Original, Outgoing, Part, Sink,
+    Source, Stdout, Task, WIDEST, announce, path, spawn, stream,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -20,6 +21,7 @@ use bentpipe_wire::saratoga::{Capabilities, Code, Frame, Request, RequestKind, W
 use core::time::Duration;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use crate::job::{Job, Progress, Report, Target};
@@ -48,6 +50,8 @@ pub struct Client {
     config: ClientConfig,
     /// Makes the Ids of its sessions others than those of any client before.
     fresh: u32,
+    /// Of checksums that come last, a few are made at once.
+    turns: FairSemaphore,
 }
 
 /// Between two looks at whether to stop.
@@ -98,6 +102,7 @@ impl Client {
             server,
             config,
             fresh: nonce(),
+            turns: FairSemaphore::new(std::thread::available_parallelism().map_or(1, usize::from)),
         })
     }
 
@@ -456,8 +461,15 @@ impl Client {
                 let (local, remote, give) = (local.clone(), remote.clone(), *give);
                 let (link, peer, algorithm) = (*link, self.server, self.config.checksum);
                 let blind = request.is_none();
-                let prepare = move |_: &_| {
-                    let (metadata, file, was) = announce(&local, &remote, id, algorithm)?;
+                let late = Arc::new(AtomicBool::new(false));
+                let question = request
+                    .clone()
+                    .filter(|request| request.late_checksum)
+                    .map(|request| Question::new(request, link.silence, Arc::clone(&late)));
+                let turns = self.turns.clone();
+                let prepare = move |cancel: &Cancel| {
+                    let (metadata, file, was, begun) =
+                        announce(&local, &remote, id, algorithm, cancel, &late)?;
                     let original = if give {
                         Some(Original::at(
                             &local,
@@ -469,9 +481,10 @@ impl Client {
                     };
                     let mut config = Endpoint::sending(&link, metadata, request, peer, sealed);
                     config.blind = blind;
+                    let begun = begun.map(|sum| Box::new(ChecksumOnRead::new(sum, turns, peer)));
                     let (sender, source) = (
                         Sender::new(config, timer::now()),
-                        Source::file(file, was, None),
+                        Source::file(file, was, begun),
                     );
                     let outgoing = Outgoing::new(sender, source, remote);
                     Ok(Box::new(match original {
@@ -482,7 +495,7 @@ impl Client {
                 let prepared =
                     spawn("prepare", prepare).map_err(Error::file("prepare", job.remote()))?;
                 // The session waits for a thread of its own side, not for the peer.
-                Work::Preparing(Preparing::new(prepared, Duration::MAX))
+                Work::Preparing(Preparing::asking(prepared, question))
             }
             Job::Put {
                 local: None,
@@ -517,8 +530,12 @@ impl Client {
             },
             session,
             kind: job.kind(),
-            // A list is short.
-            late_checksum: matches!(job, Job::Get { .. }),
+            // A list is short, and a stream has none.
+            late_checksum: match job {
+                Job::Get { .. } => true,
+                Job::Put { local, .. } => local.is_some() && self.config.link.timestamps,
+                Job::List { .. } | Job::Delete { .. } => false,
+            },
             path: job.remote().to_owned(),
             authentication: Vec::new(),
         };

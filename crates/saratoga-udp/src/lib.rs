@@ -20,6 +20,7 @@ pub mod client;
 mod endpoint;
 mod job;
 mod job_queue;
+mod preparing;
 mod reachability;
 mod seal;
 pub mod serve;

@@ -11,8 +11,9 @@ use crate::authenticate::Seen;
 use crate::beacon::{self, BeaconSender};
 use crate::capacity;
 use crate::endpoint::{Endpoint, Key, Link, key};
+use crate::preparing::Preparing;
 use crate::seal::Seal;
-use crate::session::{PeerValidation, Preparing, Session, Work};
+use crate::session::{PeerValidation, Session, Work};
 use crate::{Error, Key as Secret};
 use bentpipe_base::Instant;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
@@ -383,7 +384,9 @@ impl Server {
         let sink = Sink::Part(Box::new(part));
         let incoming = Incoming::new(receiver, sink, path.to_owned(), self.config.max_size, now);
         let work = Work::Receiving(Box::new(incoming));
-        let asks = request.is_some() && validation == PeerValidation::Unproven;
+        let asks = request
+            .as_ref()
+            .is_some_and(|request| request.late_checksum || validation == PeerValidation::Unproven);
         let session = Session::serving(key.0, path.to_owned(), work, request, seal, validation)
             .on(self.credit(key.0, validation));
         let session = if asks {

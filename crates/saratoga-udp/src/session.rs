@@ -3,15 +3,15 @@
 use crate::Error;
 use crate::address_validation::Credit;
 use crate::authenticate::Key;
+use crate::preparing::Preparing;
 use crate::seal::{DOUBT, Seal, Side, is_sealed};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::{Answer, Inquiry, sender};
-use bentpipe_saratoga_files::{Incoming, Outgoing, Task};
+use bentpipe_saratoga_files::{Incoming, Outgoing};
 use bentpipe_sockets::timer;
 use bentpipe_wire::saratoga::{Code, Data, Frame, Request, RequestKind, Status, Timestamp};
 use core::time::Duration;
 use std::net::SocketAddr;
-use std::sync::mpsc::TryRecvError;
 
 /// How many times what came in may be sent to a peer that has not shown that it hears us.
 const AMPLIFICATION: u64 = 10;
@@ -29,25 +29,6 @@ pub(crate) enum Work {
     Asking(Box<Inquiry>),
     /// A thread prepares what is to be sent.
     Preparing(Preparing),
-}
-
-/// See [`Work::Preparing`].
-pub(crate) struct Preparing {
-    task: Task<Result<Box<Outgoing>, Error>>,
-    /// How long it goes on for a peer that does not ask again, and until when.
-    patience: Duration,
-    until: Instant,
-}
-
-impl Preparing {
-    pub(crate) fn new(task: Task<Result<Box<Outgoing>, Error>>, patience: Duration) -> Self {
-        let until = timer::now() + patience;
-        Self {
-            task,
-            patience,
-            until,
-        }
-    }
 }
 
 /// How far the address of the peer is validated: see [`crate::address_validation`].
@@ -89,7 +70,8 @@ pub(crate) struct Session {
     request: Option<Request>,
     seals: Option<Seals>,
     validation: PeerValidation,
-    /// The timestamp by which an unproven peer is asked to show that it hears us.
+    /// The timestamp by which an unproven peer is asked to show that it hears us, and from which one that asks whether it may
+    /// tell a checksum last knows that it may.
     question: Option<Timestamp>,
     began: Instant,
     /// Octets in and out, with their headers.
@@ -166,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Asks the peer, in every STATUS, to show that it hears us.
+    /// Asks the peer, in every STATUS as long as nothing has come, to show that it hears us.
     #[must_use]
     pub(crate) const fn questioning(mut self, question: Timestamp) -> Self {
         self.question = Some(question);
@@ -346,7 +328,7 @@ impl Session {
             Work::Receiving(incoming) => incoming.input(frame, now),
             Work::Asking(inquiry) => inquiry.input((), frame, now),
             // The session is still being prepared, and will answer later.
-            Work::Preparing(preparing) => preparing.until = now + preparing.patience,
+            Work::Preparing(preparing) => preparing.input(frame, now),
         }
     }
 
@@ -394,18 +376,12 @@ impl Session {
                     Answer::Silence => Err(Error::session(&self.path, sender::Failure::Silence)),
                 })
             }
-            Work::Preparing(preparing) => match preparing.task.try_recv() {
-                Ok(Ok(outgoing)) => {
+            Work::Preparing(preparing) => match preparing.outcome(&self.path, now)? {
+                Ok(outgoing) => {
                     self.work = Work::Sending(outgoing);
                     None
                 }
-                Ok(Err(error)) => Some(Err(error)),
-                Err(TryRecvError::Empty) => (preparing.until <= now)
-                    .then(|| Err(Error::session(&self.path, sender::Failure::Silence))),
-                Err(TryRecvError::Disconnected) => {
-                    let failure = sender::Failure::Own(Code::CANNOT_SEND);
-                    Some(Err(Error::session(&self.path, failure)))
-                }
+                Err(error) => Some(Err(error)),
             },
         }
     }
@@ -492,7 +468,7 @@ impl Session {
                 frame.map(|((), frame)| ((), answered(frame, proven, question)))
             }
             Work::Asking(inquiry) => inquiry.transmit(now),
-            Work::Preparing(_) => None,
+            Work::Preparing(preparing) => preparing.transmit(now).map(|frame| ((), frame)),
         };
         let start = out.len();
         let written = frame.is_some_and(|((), frame)| frame.emit(out).is_ok());
@@ -509,7 +485,7 @@ impl Session {
             Work::Sending(outgoing) => outgoing.deadline(),
             Work::Receiving(incoming) => incoming.receiver.deadline(),
             Work::Asking(inquiry) => inquiry.deadline(),
-            Work::Preparing(_) => None,
+            Work::Preparing(preparing) => preparing.deadline(),
         }
     }
 
@@ -532,10 +508,14 @@ impl Session {
 /// what comes in another's name must not be answered so, or a server would prove for us that we have asked it.
 fn answered(frame: Frame, proven: bool, question: Option<Timestamp>) -> Frame {
     match frame {
-        Frame::Status(status) if !proven => Frame::Status(Status {
-            timestamp: question,
-            ..status
-        }),
+        Frame::Status(status)
+            if !proven || status.metadata_missing && status.timestamp.is_none() =>
+        {
+            Frame::Status(Status {
+                timestamp: question,
+                ..status
+            })
+        }
         frame => frame,
     }
 }
