@@ -5,7 +5,7 @@
 mod support;
 
 use bentpipe_wire::saratoga::{Entry, Frame, Kind, Metadata};
-use std::io::Read;
+use std::io::{BufRead as _, Read};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
@@ -435,4 +435,93 @@ fn what_the_server_could_not_do_is_in_its_log() {
         said.contains("not deleted") && said.contains("folder"),
         "{said}"
     );
+}
+
+/// A file system in a file, which can be frozen; thawed and unmounted when dropped.
+struct Freezable(std::path::PathBuf);
+
+impl Freezable {
+    fn mount(image: &Path, at: &Path) -> Self {
+        std::fs::File::create(image)
+            .unwrap()
+            .set_len(16 << 20)
+            .unwrap();
+        run("mkfs.ext4", &["-q", image.to_str().unwrap()]);
+        std::fs::create_dir(at).unwrap();
+        run(
+            "mount",
+            &["-o", "loop", image.to_str().unwrap(), at.to_str().unwrap()],
+        );
+        Self(at.to_owned())
+    }
+
+    fn freeze(&self) {
+        run("fsfreeze", &["-f", self.0.to_str().unwrap()]);
+    }
+
+    fn thaw(&self) {
+        run("fsfreeze", &["-u", self.0.to_str().unwrap()]);
+    }
+}
+
+impl Drop for Freezable {
+    fn drop(&mut self) {
+        for (program, flag) in [("fsfreeze", "-u"), ("umount", "-l")] {
+            let _ = Command::new(program)
+                .arg(flag)
+                .arg(&self.0)
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).status().unwrap();
+    assert!(status.success(), "{program} {arguments:?}");
+}
+
+/// One that hangs holds all sessions; who looks into the log knows which, and when it answers all goes on.
+#[test]
+fn a_file_system_that_does_not_answer_is_told_of() {
+    bentpipe_os::need!(
+        Root,
+        Program("mkfs.ext4"),
+        Program("fsfreeze"),
+        Program("losetup")
+    );
+    let (place, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(place.path().join("a"), "content").unwrap();
+    let hangs = Freezable::mount(&place.path().join("image"), &there.path().join("hangs"));
+    let mut server = Server::start("", there.path(), &["--allow", "put"]);
+    hangs.freeze();
+    let mut put = shell("")
+        .args([
+            "saratoga",
+            "put",
+            &server.address,
+            "a",
+            "--to",
+            "hangs",
+            "--rate=10Mbit/s",
+        ])
+        .current_dir(place.path())
+        .spawn()
+        .unwrap();
+    let mut said = std::io::BufReader::new(server.said.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("does not answer") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    assert!(line.contains("/hangs"), "{line}");
+    hangs.thaw();
+    assert!(put.wait().unwrap().success());
+    assert_eq!(
+        std::fs::read(there.path().join("hangs/a")).unwrap(),
+        b"content"
+    );
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("it answers again"), "{line}");
 }

@@ -1,6 +1,7 @@
 //! The server: it waits for REQUESTs, and serves a tree of files to those that it accepts (`accept`).
 
 mod accept;
+mod hang_watch;
 mod lists;
 mod stranger_log;
 mod taken;
@@ -28,6 +29,7 @@ use bentpipe_wire::saratoga::{
     Beacon, Code, Entry, EntryKind, Kind, Metadata, Request, RequestKind, Width,
 };
 use core::time::Duration;
+use hang_watch::HangWatch;
 use lists::Lists;
 use std::io;
 use std::net::SocketAddr;
@@ -132,7 +134,9 @@ impl Server {
     /// An error of the socket. Errors of one session are logged.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         let mut tidy_at = timer::now();
+        let hang_watch = HangWatch::start();
         while !stop.load(Ordering::Relaxed) {
+            hang_watch.turn();
             if tidy_at <= timer::now() {
                 tidy_at = timer::now() + leftovers::PAUSE;
                 leftovers::remove_in_background(&self.tree);
