@@ -152,6 +152,12 @@ pub enum Error {
         "the server does not say which rate it takes (is `bentpipe saratoga serve` running there, and does UDP port 7542 pass?); give --rate"
     )]
     NoRate,
+    /// The server answered, with no rate that is known here.
+    #[error("the server answers `{said}`, which is no rate that this version knows; give --rate")]
+    UnknownRate {
+        /// The answer.
+        said: String,
+    },
     /// Someone asked to stop.
     #[error("stopped; run the same command again to go on where it was")]
     Stopped,
@@ -233,7 +239,10 @@ impl Error {
                 Failure::Silence | Failure::Vain | Failure::Unechoed => Code::TERMINATED,
             },
             Self::Unsealed { code, .. } => *code,
-            Self::Checksum { .. } | Self::NoRate | Self::Unreachable { .. } => Code::UNSPECIFIED,
+            Self::Checksum { .. }
+            | Self::NoRate
+            | Self::UnknownRate { .. }
+            | Self::Unreachable { .. } => Code::UNSPECIFIED,
             // Somebody writes to it.
             Self::Changed { .. } => Code::IN_USE,
             Self::Kept { .. } | Self::Unconfirmed { .. } => Code::NOT_DELETED,

@@ -9,8 +9,8 @@ use bentpipe_saratoga::sender::Failure;
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::{RECEIVE, Udp, interfaces};
 use bentpipe_wire::saratoga::{
-    Beacon, Capabilities, Frame, FreeSpace, GROUP_V4, GROUP_V6, PORT, Request, RequestKind, Width,
-    Willingness,
+    Beacon, Capabilities, Code, Frame, FreeSpace, GROUP_V4, GROUP_V6, PORT, Request, RequestKind,
+    Width, Willingness,
 };
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -64,9 +64,9 @@ fn asked_word(id: u32) -> String {
 
 /// Whether `beacon` answers the question `id`. Whoever does not see the question cannot know its Id.
 fn answers(beacon: &Beacon, id: u32) -> bool {
-    let (front, _) = name_and_rate(beacon);
-    let last = front.rsplit(' ').next();
-    last.is_some_and(|last| last == asked_word(id))
+    // The rate may be one that cannot be read here, or missing.
+    let mut last = beacon.name.rsplit(' ').take(2);
+    last.any(|word| word == asked_word(id))
 }
 
 /// The name of a peer, and the rate that it takes if it says so.
@@ -135,9 +135,17 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
             };
             match Frame::parse(opened.unwrap_or(datagram)) {
                 Ok((Frame::Beacon(beacon), _)) if opened.is_some() && answers(&beacon, session) => {
-                    return name_and_rate(&beacon).1.ok_or(Error::NoRate);
+                    let (name, rate) = name_and_rate(&beacon);
+                    return rate.ok_or_else(|| Error::UnknownRate {
+                        said: name.escape_debug().to_string(),
+                    });
                 }
                 Ok((Frame::Status(status), _)) if status.session == session => {
+                    if opened.is_some() && status.code == Code::OK {
+                        return Err(Error::UnknownRate {
+                            said: status.code.to_string(),
+                        });
+                    }
                     if opened.is_some() {
                         return Err(refused(Failure::Peer(status.code)));
                     }

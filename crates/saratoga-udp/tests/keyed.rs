@@ -331,6 +331,33 @@ fn a_rate_is_believed_only_of_who_has_heard_the_question() {
     assert_eq!(rate, LINK.rate);
 }
 
+/// It does not wait for another: a server of another version may say it in another way, or only that all is well.
+#[test]
+fn an_answer_without_a_rate_that_can_be_read_is_an_error_at_once() {
+    let answers: [fn(u32) -> Frame; 3] = [
+        |session| beacon_of(&format!("name asked={session:08x} rate=8Mbaud")),
+        |session| beacon_of(&format!("asked={session:08x}")),
+        |session| status(session, Code::OK, None, 0),
+    ];
+    for answer in answers {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 2_000];
+            let (len, from) = server.recv_from(&mut buffer).unwrap();
+            let (asked, _) = Frame::parse(&buffer[..len]).unwrap();
+            let answer = answer(asked.session().unwrap());
+            server.send_to(&octets(&answer), from).unwrap();
+        });
+        let begun = Instant::now();
+        let asked = beacon::ask_rate(address, None, Duration::from_secs(30));
+        thread.join().unwrap();
+        let said = asked.unwrap_err().to_string();
+        assert!(said.contains("give --rate"), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{said}");
+    }
+}
+
 /// What a server says to somebody who plays a session again ends that session neither there nor at its client.
 #[test]
 fn what_is_played_again_while_it_goes_on_ends_nothing() {
