@@ -24,6 +24,7 @@ use std::sync::Arc;
 static HEAP: bentpipe_process::Heap = bentpipe_process::Heap;
 
 fn main() -> ExitCode {
+    bentpipe_process::signals::forget_inherited();
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -7,10 +7,10 @@ mod support;
 use bentpipe_os::netlink::{Veth, VethEnd};
 use bentpipe_os::netns::Netns;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{PROGRAM, WIRE, send_signal};
 
 #[test]
@@ -154,6 +154,41 @@ fn runs_and_ends(mut gateway: std::process::Child) {
     assert_eq!(line.as_deref(), Ok("ready\n"));
     send_signal(gateway.id(), "TERM");
     assert_eq!(gateway.wait().unwrap().code(), Some(0));
+}
+
+/// Whoever starts a gateway may ignore the end of children, or block signals, for itself: a process inherits both.
+#[test]
+fn what_was_set_for_another_program_neither_blinds_nor_deafens_a_gateway() {
+    bentpipe_os::need!(Root, Nft, Tproxy);
+    let (netns, _veth) = gateway_stage();
+    let log = tempfile::tempfile().unwrap();
+    let mut gateway = netns
+        .command("env")
+        .args(["--ignore-signal=CHLD", "--block-signal=TERM", PROGRAM])
+        .args(RUN)
+        .stdout(Stdio::piped())
+        .stderr(log.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    send_signal(gateway.id(), "TERM");
+    let asked = Instant::now();
+    let ended = loop {
+        match gateway.try_wait().unwrap() {
+            Some(status) => break status.code(),
+            None if asked.elapsed() > Duration::from_secs(30) => {
+                gateway.kill().unwrap();
+                break gateway.wait().unwrap().code();
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let mut said = String::new();
+    (&log).seek(SeekFrom::Start(0)).unwrap();
+    (&log).read_to_string(&mut said).unwrap();
+    assert!(!said.contains("No child processes"), "{said}");
+    assert_eq!(ended, Some(0), "it hears that it is to end");
 }
 
 /// A reload that is asked for during the start is made after it.

@@ -1,5 +1,5 @@
 //! What Linux gives a process: descriptors and memory ([`limits`], [`Heap`]), processors and priorities ([`sched`]); children and what
-//! they used ([`child`]); other processes, held by a descriptor ([`Process`]); and the service manager ([`notify`]).
+//! they used ([`child`]); other processes, held by a descriptor ([`Process`]); signals ([`signals`]); and the service manager ([`notify`]).
 //!
 //! It knows nothing of networks: interfaces, routes and namespaces are in `bentpipe-os`.
 //!
@@ -11,6 +11,7 @@ mod held;
 pub mod limits;
 pub mod notify;
 pub mod sched;
+pub mod signals;
 
 pub use heap::{Heap, map_long_blocks};
 pub use held::Process;
