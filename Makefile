@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo advisor advisor-check web-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet bench-web programs soak miri wheel python-test notebooks bench-python deb deb-check fuzz clean
+.PHONY: help setup demo advisor advisor-check web-check test lint conformance bench-gateway bench-sim bench-saratoga bench-packet bench-pair bench-web programs soak miri wheel python-test notebooks bench-python deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -37,6 +37,11 @@ bench-gateway: ## kernel forwarding, HAProxy and ours in turn; writes bench/gate
 	@scripts/setup test
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/as-root target/release/bentpipe bench gateway --json bench/gateway.json $(ARGS)
+
+bench-pair: ## two gateways in a row, with the kernel's TCP between them and with QUIC, in turn; writes bench/pair.json
+	@scripts/setup test
+	@scripts/cargo build --release --bin bentpipe
+	@scripts/as-root target/release/bentpipe bench gateway --subjects bentpipe-twice,bentpipe-quic --json bench/pair.json $(ARGS)
 
 bench-sim: ## ns-2, ns-3 and our simulator in turn; writes bench/sim.json
 	@scripts/setup sim
@@ -115,4 +120,4 @@ deb-check: ## try that package under a real systemd, in namespaces of its own
 clean: ## remove build output, reports, and what killed runs left in the kernel
 	@if [ -x target/release/bentpipe ]; then scripts/as-root target/release/bentpipe lab clean; fi
 	@scripts/cargo clean
-	@rm -rf web/node_modules demo-report bench/gateway.json bench/sim.json bench/saratoga.json bench/packet.json
+	@rm -rf web/node_modules demo-report bench/gateway.json bench/sim.json bench/saratoga.json bench/packet.json bench/pair.json

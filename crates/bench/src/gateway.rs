@@ -11,6 +11,7 @@ mod contest;
 mod error;
 mod figure;
 mod haproxy;
+mod launch;
 mod proxy;
 mod report;
 mod stage;
@@ -231,7 +232,9 @@ fn takes_part(stage: &Stage, step: Step) -> bool {
         Subject::BentpipeSnoop | Subject::BentpipeScps => {
             matches!(step, Step::Bulk { .. } | Step::RoundTrip)
         }
-        Subject::BentpipePastChains => !matches!(step, Step::Idle | Step::Crowd { .. }),
+        Subject::BentpipePastChains | Subject::BentpipeTwice | Subject::BentpipeQuic => {
+            !matches!(step, Step::Idle | Step::Crowd { .. })
+        }
         _ => true,
     }
 }

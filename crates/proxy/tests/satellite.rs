@@ -191,7 +191,7 @@ fn figures_over_a_satellite() {
 #[ignore = "wants a quiet machine"]
 fn figures_without_a_link() {
     let told = Path {
-        mbps: 5_000,
+        mbps: 20_000,
         round_trip: Duration::from_millis(2),
         loss: 0.0,
     };

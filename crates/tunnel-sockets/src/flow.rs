@@ -6,8 +6,9 @@ use crate::near_end::Keep;
 use crate::stalled::Intake;
 use bentpipe_sockets::socket;
 use bentpipe_tunnel::{Closed, Read, TunnelId};
-use bytes::{Buf, Bytes};
-use std::io::{self, Read as _, Write as _};
+use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,9 @@ const ROUNDS: usize = 16;
 const GRACE: Duration = Duration::from_secs(5);
 /// Bytes that are read of a socket at once.
 pub(crate) const READ: usize = 64 << 10;
+/// Bytes that are gathered of the tunnel for one write, about, and the pieces that these may be: a packet of QUIC holds one.
+const WRITE: usize = 64 << 10;
+const PIECES: usize = 64;
 
 /// Where a flow is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +55,7 @@ pub(crate) struct Flow {
     /// Near, while the far side dials.
     pub(crate) awaited: Option<AwaitedAnswer>,
     /// For the socket.
-    outward: Bytes,
+    outward: VecDeque<Bytes>,
     /// For the tunnel.
     inward: Bytes,
     /// The socket's FIN was read, and told the tunnel.
@@ -84,7 +88,7 @@ impl Flow {
             tunnel,
             phase,
             awaited: None,
-            outward: Bytes::new(),
+            outward: VecDeque::new(),
             inward: Bytes::new(),
             read_done: false,
             write_done: false,
@@ -110,7 +114,7 @@ impl Flow {
     /// The socket has failed, which reading tells only where all that came before is read.
     pub(crate) fn fail(&mut self) {
         self.fails_at.get_or_insert_with(|| Instant::now() + GRACE);
-        self.outward = Bytes::new();
+        self.outward.clear();
     }
 
     /// Whether its tunnel has had the time to deliver what the socket had said.
@@ -131,12 +135,10 @@ impl Flow {
         if matches!(self.phase, Phase::Dialling(_)) {
             return Fate::Waits;
         }
+        // What has nothing to carry once has nothing before something is heard again, and asking the kernel costs.
+        let (mut inward, mut outward) = (true, true);
         for _ in 0..ROUNDS {
-            let moved = { self.carry_in(side, buffer) }.and_then(|moved| {
-                let out = self.carry_out(side)?;
-                Ok(moved || out)
-            });
-            match moved {
+            match self.carry_both(side, buffer, &mut inward, &mut outward) {
                 Err(Broken) => return Fate::Broken,
                 Ok(_) if self.read_done && self.write_done => return Fate::Over,
                 Ok(false) => return Fate::Waits,
@@ -144,6 +146,19 @@ impl Flow {
             }
         }
         Fate::Goes
+    }
+
+    /// Carries in the directions that have something to carry, and tells which of them moved; whether any has.
+    fn carry_both(
+        &mut self,
+        side: &mut Carriers,
+        buffer: &mut [u8],
+        inward: &mut bool,
+        outward: &mut bool,
+    ) -> Result<bool, Broken> {
+        *inward = *inward && self.carry_in(side, buffer)?;
+        *outward = *outward && self.carry_out(side)?;
+        Ok(*inward || *outward)
     }
 
     /// From the socket to the tunnel; whether anything moved.
@@ -174,15 +189,11 @@ impl Flow {
         if self.write_done || self.phase != Phase::Open {
             return Ok(false);
         }
-        if self.outward.is_empty() && !self.final_seen {
-            match side.read(self.tunnel)? {
-                Read::Data(data) => self.outward = data,
-                Read::Final => self.final_seen = true,
-                Read::Blocked => return Ok(false),
-            }
+        if !self.gather(side)? {
+            return Ok(false);
         }
         if self.fails_at.is_some() {
-            self.outward = Bytes::new();
+            self.outward.clear();
             if !self.final_seen {
                 return Ok(true);
             }
@@ -193,15 +204,15 @@ impl Flow {
             let _ = self.socket.shutdown(Shutdown::Write);
             return Ok(true);
         }
-        match self.socket.write(&self.outward) {
+        match self.write() {
             Ok(written) => {
-                self.outward.advance(written);
                 self.moved[1] += written as u64;
                 self.intake.note(written as u64, !self.outward.is_empty());
                 Ok(true)
             }
             Err(error) if waits(&error) => {
                 self.intake.note(0, true);
+                self.compact();
                 Ok(false)
             }
             // Without this the other end would lose what is on its way.
@@ -210,6 +221,58 @@ impl Flow {
                 Ok(true)
             }
             Err(_) => Err(Broken),
+        }
+    }
+
+    /// Takes what has come off the tunnel, as much as one write is to have; whether there is anything to do for it.
+    fn gather(&mut self, side: &mut Carriers) -> Result<bool, Broken> {
+        let mut held: usize = self.outward.iter().map(Bytes::len).sum();
+        while !self.final_seen && held < WRITE && self.outward.len() < PIECES {
+            match side.read(self.tunnel) {
+                Ok(Read::Data(data)) => {
+                    held += data.len();
+                    self.outward.push_back(data);
+                }
+                Ok(Read::Final) => self.final_seen = true,
+                Ok(Read::Blocked) => break,
+                // What came before the reset is written first.
+                Err(_) if held > 0 => break,
+                Err(closed) => return Err(closed.into()),
+            }
+        }
+        Ok(held > 0 || self.final_seen)
+    }
+
+    /// Writes what was gathered, in one call; how much of it the socket has taken.
+    fn write(&mut self) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let pieces = { slices.iter_mut().zip(&self.outward) }.map(|(slice, piece)| {
+            *slice = IoSlice::new(piece);
+        });
+        let pieces = pieces.count();
+        let written = self.socket.write_vectored(&slices[..pieces])?;
+        let mut left = written;
+        while let Some(first) = self.outward.front_mut()
+            && left > 0
+        {
+            let taken = left.min(first.len());
+            first.advance(taken);
+            left -= taken;
+            if first.is_empty() {
+                self.outward.pop_front();
+            }
+        }
+        Ok(written)
+    }
+
+    /// What has to wait, perhaps for long, would hold the whole batches of packets that it came in.
+    fn compact(&mut self) {
+        if self.outward.len() > 1 {
+            let mut all = BytesMut::with_capacity(self.outward.iter().map(Bytes::len).sum());
+            self.outward
+                .drain(..)
+                .for_each(|piece| all.extend_from_slice(&piece));
+            self.outward.push_back(all.freeze());
         }
     }
 
@@ -235,4 +298,45 @@ fn waits(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_quic::{ConnectionId, StreamId};
+    use std::net::TcpListener;
+
+    /// A flow, and the other end of its socket.
+    fn flow() -> (Flow, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = listener.accept().unwrap().0;
+        let tunnel = TunnelId {
+            connection: ConnectionId::elsewhere(0),
+            stream: StreamId(0),
+        };
+        (Flow::new(socket, tunnel, Phase::Open, None), other)
+    }
+
+    #[test]
+    fn packets_that_came_together_are_one_write() {
+        let (mut flow, mut other) = flow();
+        let pieces = (0..46).map(|number| Bytes::from(vec![number; 1_400]));
+        flow.outward.extend(pieces);
+        assert_eq!(flow.write().unwrap(), 46 * 1_400);
+        assert!(flow.outward.is_empty());
+        let mut got = vec![0; 46 * 1_400];
+        other.read_exact(&mut got).unwrap();
+        assert!({ got.iter().enumerate() }.all(|(at, &byte)| usize::from(byte) == at / 1_400));
+    }
+
+    #[test]
+    fn what_waits_keeps_its_order_and_no_batch_of_packets() {
+        let (mut flow, _other) = flow();
+        let batch = Bytes::from_iter(0..200);
+        { &mut flow.outward }.extend([batch.slice(5..7), batch.slice(90..92)]);
+        flow.compact();
+        assert_eq!(flow.outward, [Bytes::from_static(&[5, 6, 90, 91])]);
+        assert!(batch.is_unique());
+    }
 }

@@ -110,9 +110,7 @@ fn megabytes_there_and_back_and_both_half_closes_arrive() {
         all.len()
     });
     let client = pair.client(target);
-    let sent: Vec<u8> = (0..5_000_000_u32)
-        .map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8)
-        .collect();
+    let sent = pattern(5_000_000);
     let mut writer = client.try_clone().unwrap();
     let copy = sent.clone();
     let writing = thread::spawn(move || {
@@ -124,6 +122,33 @@ fn megabytes_there_and_back_and_both_half_closes_arrive() {
     (&client).read_to_end(&mut got).unwrap();
     assert_eq!(server.join().unwrap(), sent.len());
     assert!(got == sent);
+}
+
+/// Bytes that tell where they belong.
+fn pattern(length: u32) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8)
+        .collect()
+}
+
+/// What the socket takes only in parts is whole in the end.
+#[test]
+fn a_reader_slower_than_the_tunnel_gets_every_byte() {
+    let pair = Pair::open();
+    let (target, server) = serve(|mut socket| socket.write_all(&pattern(5_000_000)).unwrap());
+    let mut client = pair.client(target);
+    // Meanwhile the kernel's buffers fill up, and then the tunnel's window.
+    thread::sleep(Duration::from_millis(300));
+    let mut got = Vec::new();
+    let mut piece = [0; 30_011];
+    loop {
+        match client.read(&mut piece).unwrap() {
+            0 => break,
+            read => got.extend_from_slice(&piece[..read]),
+        }
+    }
+    server.join().unwrap();
+    assert!(got == pattern(5_000_000));
 }
 
 #[test]

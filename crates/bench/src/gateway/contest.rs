@@ -32,7 +32,7 @@ const fn contest(
 /// Every comparison. A held SYN waits for the far side's answer and
 /// passes through a queue, which HAProxy's does not: hence 0.95, and nothing with many at once. What the way past the
 /// chains costs is told of every figure, and
-/// what Snoop costs beside plain forwarding, and SCPS-TP between two gateways.
+/// what Snoop costs beside plain forwarding, SCPS-TP between two gateways, and QUIC between them beside the kernel's TCP.
 pub(super) const CONTESTS: &[Contest] = &[
     contest(
         Subject::Bentpipe,
@@ -79,6 +79,7 @@ pub(super) const CONTESTS: &[Contest] = &[
     contest(Subject::BentpipePastChains, Subject::Bentpipe, &[""], None),
     contest(Subject::BentpipeSnoop, Subject::Kernel, &[""], None),
     contest(Subject::BentpipeScps, Subject::Kernel, &[""], None),
+    contest(Subject::BentpipeQuic, Subject::BentpipeTwice, &[""], None),
 ];
 
 impl Contest {

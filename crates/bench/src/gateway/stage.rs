@@ -4,17 +4,16 @@
 //! Addresses are those that RFC 2544 sets aside for benchmarks; between two gateways, of RFC 6598's.
 
 use super::error::BenchError;
-use super::proxy::{CONFIGURATION, Proxy};
+use super::launch::Launch;
+use super::proxy::Proxy;
 use super::subject::Subject;
 use super::traffic::{Cancel, Path, Ports};
-use super::{MOST_FLOWS, MOST_PIPES, Options, ground, haproxy, traffic, usage};
+use super::{MOST_FLOWS, MOST_PIPES, Options, ground, traffic, usage};
 use bentpipe_os::need::Need;
-use bentpipe_os::netlink::{Diversion, Family, Mark, Prefix, Route, Veth};
+use bentpipe_os::netlink::{Diversion, Prefix, Route, Veth};
 use bentpipe_os::netns::Netns;
-use bentpipe_os::nft;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -22,24 +21,12 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const GATEWAY_LAN: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
 const GATEWAY_SAT: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
-const HOP: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 64, 0, 1), Ipv4Addr::new(100, 64, 0, 2)];
+pub(super) const HOP: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 64, 0, 1), Ipv4Addr::new(100, 64, 0, 2)];
 const SERVER_PORT: u16 = 5001;
 /// The client's further addresses, for short connections: 198.18.1.1 and up.
 const MORE_CLIENTS: u8 = 32;
-const LAN: &str = "lan";
-const SAT: &str = "sat";
-/// What HAProxy's intercepted packets are marked with.
-const MARK: u32 = 1;
-/// A rule for a service of the gateway itself, which meets none of the traffic.
-const CLOSED_PORT: &str =
-    "table inet own { chain input { type filter hook input priority filter; tcp dport 22 drop; } }";
-
-/// The policy that has every connection snooped, and none split.
-const SNOOP: &str = "[[policy]]\naction = \"snoop\"\n";
-
-/// What each of a pair of gateways may send by SCPS-TP: more than it can on the two processors of a small machine.
-const SCPS_RATE: &str = "2Gbit/s";
-
+pub(super) const LAN: &str = "lan";
+pub(super) const SAT: &str = "sat";
 /// Three namespaces, two wires, and a proxy in the middle; or two proxies with a third wire between them.
 #[derive(Debug)]
 pub(super) struct Stage {
@@ -56,13 +43,6 @@ pub(super) struct Stage {
     ports: Ports,
     congestion: &'static str,
     cancel: Cancel,
-}
-
-/// How the proxy is started, and started again.
-#[derive(Debug)]
-struct Launch {
-    subject: Subject,
-    program: PathBuf,
 }
 
 /// Checks what the comparison needs, and says what it found: a line each.
@@ -127,9 +107,10 @@ impl Stage {
         let (server, congestion) = ground::host::<BenchError>("bench_server")?;
         let lan = [(&client, "eth0", CLIENT), (&gateway, LAN, GATEWAY_LAN)];
         let mut wires = vec![ground::wire::<BenchError>(lan)?];
-        let far_gateway = match subject {
-            Subject::BentpipeScps => Some(ground::host::<BenchError>("bench_far_gateway")?.0),
-            _ => None,
+        let far_gateway = if subject.is_pair() {
+            Some(ground::host::<BenchError>("bench_far_gateway")?.0)
+        } else {
+            None
         };
         let facing_server = match &far_gateway {
             Some(far) => {
@@ -168,16 +149,16 @@ impl Stage {
 
     /// Who is measured here.
     pub(super) fn subject(&self) -> Subject {
-        self.launch.subject
+        self.launch.subject()
     }
 
     /// Ends the proxy, if there is one, and starts it afresh.
     pub(super) fn restart(&mut self) -> Result<(), BenchError> {
         (self.proxy, self.far_proxy) = (None, None);
-        self.proxy = self.launch.start(&self.gateway, self.congestion)?;
         if let Some(far) = &self.far_gateway {
-            self.far_proxy = self.launch.start(far, self.congestion)?;
+            self.far_proxy = self.launch.start_far(far, self.congestion)?;
         }
+        self.proxy = self.launch.start(&self.gateway, self.congestion)?;
         self.check_interception()
     }
 
@@ -211,14 +192,18 @@ impl Stage {
             for proxy in self.proxy.iter_mut().chain(&mut self.far_proxy) {
                 proxy.check()?;
             }
-            let carries = match self.subject() {
-                Subject::BentpipeSnoop | Subject::BentpipeScps => traffic::is_queued,
-                _ => traffic::is_intercepted,
-            };
             let path = self.path();
             let mut carry = true;
             for proxy in path.proxy.into_iter().chain(path.far_proxy) {
-                carry = carry && carries(&path, proxy)?;
+                carry = carry
+                    && match self.subject() {
+                        Subject::BentpipeSnoop | Subject::BentpipeScps => {
+                            traffic::is_queued(&path, proxy)?
+                        }
+                        // What goes between the two needs no socket of its own.
+                        Subject::BentpipeQuic => traffic::is_intercepted(&path, proxy, 1)?,
+                        _ => traffic::is_intercepted(&path, proxy, 2)?,
+                    };
             }
             if carry {
                 return Ok(());
@@ -257,91 +242,4 @@ fn more_addresses(client: &Netns) -> Result<Vec<IpAddr>, BenchError> {
             Ok(address.into())
         })
         .collect()
-}
-
-impl Launch {
-    fn of(subject: Subject, options: &Options) -> Result<Self, BenchError> {
-        let program = match (subject, &options.bentpipe) {
-            (ours, Some(named)) if ours.is_ours() => named.clone(),
-            (ours, None) if ours.is_ours() => {
-                std::env::current_exe().map_err(|source| BenchError::NoBentpipe { source })?
-            }
-            _ => options.haproxy.clone(),
-        };
-        Ok(Self { subject, program })
-    }
-
-    /// Leads traffic to HAProxy; ours sees to that itself.
-    fn intercept(&self, gateway: &Netns) -> Result<Option<Diversion>, BenchError> {
-        if self.subject == Subject::BentpipePastChains {
-            nft(gateway, CLOSED_PORT)?;
-        }
-        if !self.subject.is_haproxy() {
-            return Ok(None);
-        }
-        nft(gateway, &haproxy::interception(LAN, SAT, MARK))?;
-        let netlink = gateway.netlink()?;
-        Ok(Some(netlink.divert(
-            &[Family::V4],
-            Mark::exact(MARK),
-            100,
-            0,
-        )?))
-    }
-
-    fn start(&self, gateway: &Netns, congestion: &str) -> Result<Option<Proxy>, BenchError> {
-        let configuration = match self.subject {
-            Subject::Kernel => return Ok(None),
-            Subject::Haproxy => Self::haproxy(haproxy::SPLICE),
-            Subject::HaproxySpliceAuto => Self::haproxy(haproxy::SPLICE_AUTO),
-            Subject::Bentpipe | Subject::BentpipePastChains => bentpipe("end-to-end", congestion),
-            Subject::BentpipeEarly => bentpipe("early", congestion),
-            Subject::BentpipeSnoop => bentpipe("end-to-end", congestion) + SNOOP,
-            Subject::BentpipeScps => scps(congestion),
-        };
-        let mut command = gateway.command(&self.program);
-        if self.subject.is_ours() {
-            command.args(["gateway", "run", "--lan", LAN, "--sat", SAT, "--config"]);
-        } else {
-            command.args(["-db", "-f"]);
-        }
-        command.arg(CONFIGURATION);
-        Proxy::start(self.subject, command, &configuration).map(Some)
-    }
-
-    fn haproxy(splice: &[&str]) -> String {
-        haproxy::configuration(usage::processors(), splice, MOST_FLOWS, MOST_PIPES)
-    }
-}
-
-/// The gateway as it comes, but for the namespace's congestion control on both legs and no rate, for
-/// there is no satellite here.
-fn bentpipe(handshake: &str, congestion: &str) -> String {
-    format!(
-        "control = \"off\"\n\
-         handshake = \"{handshake}\"\n\
-         [lan]\n\
-         congestion_control = \"{congestion}\"\n\
-         [sat]\n\
-         congestion_control = \"{congestion}\"\n"
-    )
-}
-
-/// One of a pair of gateways with SCPS-TP between them.
-fn scps(congestion: &str) -> String {
-    format!(
-        "control = \"off\"\n\
-         [lan]\n\
-         congestion_control = \"{congestion}\"\n\
-         [sat]\n\
-         carrier = \"scps\"\n\
-         rate = \"{SCPS_RATE}\"\n"
-    )
-}
-
-fn nft(gateway: &Netns, rules: &str) -> Result<(), BenchError> {
-    let applied = gateway.run(|| nft::apply(rules))?;
-    applied.map_err(|error| BenchError::Nft {
-        said: error.to_string(),
-    })
 }

@@ -21,11 +21,16 @@ pub enum Subject {
     BentpipeSnoop,
     /// Two of our gateways, with SCPS-TP between them. It takes part where it is asked for, in bulk and round trips.
     BentpipeScps,
+    /// Two of our gateways in a row, each of which splits by the kernel's TCP and answers a SYN at once, as the near end of a leg over
+    /// QUIC does. It takes part where it is asked for, in bulk, round trips and short connections.
+    BentpipeTwice,
+    /// Our gateway and `bentpipe proxy`, with QUIC between them. It takes part as [`Self::BentpipeTwice`].
+    BentpipeQuic,
 }
 
 impl Subject {
     /// All, in the order of the table.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Kernel,
         Self::Haproxy,
         Self::HaproxySpliceAuto,
@@ -34,6 +39,8 @@ impl Subject {
         Self::BentpipePastChains,
         Self::BentpipeSnoop,
         Self::BentpipeScps,
+        Self::BentpipeTwice,
+        Self::BentpipeQuic,
     ];
 
     /// The subjects of a run that names none.
@@ -41,7 +48,11 @@ impl Subject {
         let usual = |subject: &Self| {
             !matches!(
                 subject,
-                Self::BentpipePastChains | Self::BentpipeSnoop | Self::BentpipeScps
+                Self::BentpipePastChains
+                    | Self::BentpipeSnoop
+                    | Self::BentpipeScps
+                    | Self::BentpipeTwice
+                    | Self::BentpipeQuic
             )
         };
         Self::ALL.into_iter().filter(usual).collect()
@@ -63,6 +74,8 @@ impl Subject {
             Self::BentpipePastChains => "bentpipe-past-chains",
             Self::BentpipeSnoop => "bentpipe-snoop",
             Self::BentpipeScps => "bentpipe-scps",
+            Self::BentpipeTwice => "bentpipe-twice",
+            Self::BentpipeQuic => "bentpipe-quic",
         }
     }
 
@@ -73,13 +86,14 @@ impl Subject {
 
     /// Whether this is ours, however configured.
     pub fn is_ours(self) -> bool {
+        self != Self::Kernel && !self.is_haproxy()
+    }
+
+    /// Whether two of ours stand in a row.
+    pub(super) fn is_pair(self) -> bool {
         matches!(
             self,
-            Self::Bentpipe
-                | Self::BentpipeEarly
-                | Self::BentpipePastChains
-                | Self::BentpipeSnoop
-                | Self::BentpipeScps
+            Self::BentpipeScps | Self::BentpipeTwice | Self::BentpipeQuic
         )
     }
 }

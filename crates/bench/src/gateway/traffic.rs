@@ -225,9 +225,13 @@ impl Path<'_> {
     }
 }
 
-/// Whether a connection from client to server goes through process `proxy`: it must hold two more sockets while the
+/// Whether a connection from client to server goes through process `proxy`: it must hold so many `sockets` more while the
 /// connection is established.
-pub(super) fn is_intercepted(path: &Path<'_>, proxy: u32) -> Result<bool, TrafficError> {
+pub(super) fn is_intercepted(
+    path: &Path<'_>,
+    proxy: u32,
+    sockets: u64,
+) -> Result<bool, TrafficError> {
     let held = || usage::process_descriptors(proxy).doing("counting the proxy's descriptors");
     let server = worker::Worker::start(worker::Duty::Echo, Some(path.listen()?), Vec::new())?;
     let before = held()?;
@@ -235,7 +239,7 @@ pub(super) fn is_intercepted(path: &Path<'_>, proxy: u32) -> Result<bool, Traffi
     let during = held()?;
     drop(streams);
     server.stop()?;
-    Ok(during >= before + 2)
+    Ok(during >= before + sockets)
 }
 
 /// Whether packets of connections that stand go through a queue whose reader is in the namespace of process `gateway`.

@@ -26,6 +26,8 @@ Examples:
   bentpipe bench gateway --figures goodput,cpu --pairs 9  some figures, more pairs
   bentpipe bench gateway --subjects bentpipe,bentpipe-past-chains --figures goodput,cpu,proxy_cpu,connects
                                                           what it costs to go past input and output chains
+  bentpipe bench gateway --subjects bentpipe-twice,bentpipe-quic
+                                                          two gateways in a row: the kernel's TCP between them, and QUIC
   bentpipe bench gateway --json bench/gateway.json        also as JSON")]
     Gateway(Args),
     /// ns-2, ns-3 and our simulator in turn on one simulated link
@@ -60,7 +62,7 @@ pub(crate) struct Args {
     /// Only figures of these names, or whose names begin so
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     figures: Vec<String>,
-    /// Only these take part [default: all but bentpipe-past-chains, bentpipe-snoop and bentpipe-scps]
+    /// Only these take part [default: kernel, haproxy, haproxy-splice-auto, bentpipe and bentpipe-early]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(Subject::ALL.map(Subject::name)).map(subject))]
     subjects: Vec<Subject>,
     /// Two pairs of short measurements: whether it works, not how fast
