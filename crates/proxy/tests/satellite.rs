@@ -186,26 +186,32 @@ fn figures_over_a_satellite() {
     }
 }
 
-/// No link between, as fast as the machine is; likewise.
+/// No link between, as fast as the machine is, without forward error correction and with it; likewise.
 #[test]
 #[ignore = "wants a quiet machine"]
 fn figures_without_a_link() {
-    let told = Path {
-        mbps: 20_000,
-        round_trip: Duration::from_millis(2),
-        loss: 0.0,
-    };
-    let pair = Pair::new(None, told);
+    for fec in ["off", "10%"] {
+        let told = Path {
+            mbps: 20_000,
+            round_trip: Duration::from_millis(2),
+            loss: 0.0,
+            fec,
+        };
+        figures_of(&Pair::new(None, told), fec);
+    }
+}
+
+fn figures_of(pair: &Pair, fec: &str) {
     let giver = giver();
     let spent =
         || cpu(ClockId::ProcessCPUTime) - cpu(ClockId::ThreadCPUTime) - *SERVED.lock().unwrap();
     let before = spent();
-    let took = fetch(&pair, giver, 1_000_000_000);
+    let took = fetch(pair, giver, 1_000_000_000);
     // The server's thread may not have noted its own yet.
     thread::sleep(Duration::from_millis(100));
     let ends = (spent() - before).as_secs_f64();
     println!(
-        "one download: {:.2} Gbit/s, {ends:.2} s of the processors for both ends",
+        "fec {fec}: one download: {:.2} Gbit/s, {ends:.2} s of the processors for both ends",
         8.0 / took.as_secs_f64()
     );
     let began = Instant::now();
@@ -214,13 +220,13 @@ fn figures_without_a_link() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..count / 4 {
-                    fetch(&pair, giver, 1000);
+                    fetch(pair, giver, 1000);
                 }
             });
         }
     });
     println!(
-        "short connections: {:.0} a second",
+        "fec {fec}: short connections: {:.0} a second",
         f64::from(count) / began.elapsed().as_secs_f64()
     );
 }

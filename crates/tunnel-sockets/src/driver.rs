@@ -12,6 +12,7 @@ use crate::policing::Policing;
 use crate::stalled::Windows;
 use crate::tcp_port::TcpPort;
 use crate::udp_health::UdpHealth;
+use crate::udp_port::Batches;
 use bentpipe_base::Instant;
 use bentpipe_bpf::RATE;
 use bentpipe_connect_tcp::Template;
@@ -86,6 +87,7 @@ pub struct Driver {
     pub(crate) lingering: BTreeMap<TunnelId, Option<Keep>>,
     /// Flows that have something to do.
     pub(crate) ready: Vec<u64>,
+    pub(crate) batches: Batches,
     /// What the socket had no room for.
     pub(crate) unsent: Option<Datagram>,
     /// ICMP has said something of the port's datagrams.
@@ -170,6 +172,7 @@ impl Driver {
             next: FIRST_FLOW,
             lingering: BTreeMap::new(),
             ready: Vec::new(),
+            batches: Batches::default(),
             unsent: None,
             udp_failed: false,
             buffer: vec![0; RECEIVE.max(READ)],

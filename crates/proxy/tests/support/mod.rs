@@ -29,6 +29,8 @@ pub(crate) struct Path {
     pub(crate) mbps: u64,
     pub(crate) round_trip: Duration,
     pub(crate) loss: f64,
+    /// The overhead of forward error correction, as the keys of both ends say it.
+    pub(crate) fec: &'static str,
 }
 
 /// 10 Mbit/s and 600 ms, packets lost each way.
@@ -37,6 +39,7 @@ pub(crate) fn geo(loss: f64) -> Path {
         mbps: 10,
         round_trip: Duration::from_millis(600),
         loss,
+        fec: "off",
     }
 }
 
@@ -136,12 +139,13 @@ impl Pair {
             .unwrap();
         let text = format!(
             "listen = \"{free}\"\nidentity = \"{}\"\nclients = [\"{}\"]\ncontrol = \"off\"\n[link]\nrate = \"{}Mbit/s\"\n\
-             round_trip = \"{}ms\"\nloss = {}\n[[policy]]\nto = \"127.0.0.1\"\naction = \"allow\"\n",
+             round_trip = \"{}ms\"\nloss = {}\nfec = \"{}\"\n[[policy]]\nto = \"127.0.0.1\"\naction = \"allow\"\n",
             file("far.key").display(),
             keys[0],
             told.mbps,
             told.round_trip.as_millis(),
             told.loss,
+            told.fec,
         );
         std::fs::write(file("proxy.toml"), &text).unwrap();
         let config = Config::parse("proxy.toml", &text).unwrap();
@@ -159,6 +163,7 @@ impl Pair {
             path: QuicPath {
                 round_trip: told.round_trip,
                 loss: Probability::new(told.loss).unwrap(),
+                fec: config.link.path.fec,
                 ..QuicPath::default()
             },
             control: None,
