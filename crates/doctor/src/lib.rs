@@ -9,6 +9,7 @@ mod network;
 mod sysctl;
 
 use bentpipe_os::need::{Missing, Need};
+use bentpipe_os::nft;
 use bentpipe_process::limits;
 use serde::Serialize;
 use std::fs;
@@ -42,6 +43,7 @@ pub struct Finding {
 
 /// Looks at everything.
 pub fn look() -> Vec<Finding> {
+    let survey = nft::survey();
     let mut findings = vec![
         need("capability", Need::NetAdmin, Verdict::Bad, ""),
         need(
@@ -67,10 +69,10 @@ pub fn look() -> Vec<Finding> {
         tcx(),
         nfqueue(),
         descriptors(),
-        network::translation(),
-        network::filter_chains(),
+        network::translation(&survey),
+        network::filter_chains(&survey),
         network::routes(),
-        network::loopback(),
+        network::loopback(&survey),
     ];
     findings.extend(SYSCTLS.iter().map(sysctl));
     findings

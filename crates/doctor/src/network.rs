@@ -2,22 +2,22 @@
 
 use crate::{Finding, Verdict, good, has_queues, lack};
 use bentpipe_os::netlink::{Family, Netlink};
-use bentpipe_os::nft;
+use bentpipe_os::nft::{self, NftError, Survey};
 use std::net::{Ipv4Addr, UdpSocket};
 
 const UNKNOWN_DIALS: &str = "connections that these are for pass unsplit, the first of each client 3.5 s late (answered early, it waits)";
 
 /// Finds rules that translate forwarded connections and would not match those that the gateway dials.
-pub(crate) fn translation() -> Finding {
+pub(crate) fn translation(survey: &Result<Survey, NftError>) -> Finding {
     let what = "translation of addresses";
-    let survey = match nft::survey() {
+    let survey = match survey {
         Ok(survey) => survey,
         Err(error) => {
             let cost = "whether rules ask for what the gateway's own connections lack is not known";
             return lack(what, Verdict::Less, error.to_string(), cost);
         }
     };
-    let found = survey.translating;
+    let found = &survey.translating;
     match (found.is_empty(), nft::translates()) {
         (false, _) => {
             let cost = format!(
@@ -37,9 +37,9 @@ pub(crate) fn translation() -> Finding {
 const NAMED: usize = 5;
 
 /// Finds rules for the gateway's own services that could drop packets of split connections.
-pub(crate) fn filter_chains() -> Finding {
+pub(crate) fn filter_chains(survey: &Result<Survey, NftError>) -> Finding {
     let what = "firewall of input and output";
-    let survey = match nft::survey() {
+    let survey = match survey {
         Ok(survey) => survey,
         Err(error) => {
             let cost = "packets of split connections go past its chains by a queue, at some cost of processor time";
@@ -57,12 +57,12 @@ pub(crate) fn filter_chains() -> Finding {
     if !survey.shuts_local() {
         return good(what, "no rule may drop packets of split connections");
     }
-    let all = [survey.closing, survey.refusing].concat();
-    let more = match all.len().saturating_sub(NAMED) {
+    let all = survey.closing.iter().chain(&survey.refusing);
+    let more = match all.clone().count().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    let named: Vec<_> = all.into_iter().take(NAMED).collect();
+    let named: Vec<_> = all.take(NAMED).map(String::as_str).collect();
     let found = format!("{}{more}", named.join("; "));
     let cost = if has_queues() {
         "packets of split connections go past these by a queue, which costs processor time"
@@ -89,7 +89,7 @@ pub(crate) fn routes() -> Finding {
 }
 
 /// Finds out whether some rule drops or diverts the copy of a client's SYN that comes by `lo`.
-pub(crate) fn loopback() -> Finding {
+pub(crate) fn loopback(survey: &Result<Survey, NftError>) -> Finding {
     let what = "SYNs over lo";
     // Only an address of this machine, of an interface that is up, may be had.
     if let Err(error) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
@@ -102,7 +102,7 @@ pub(crate) fn loopback() -> Finding {
     }
     match bentpipe_gateway::lost_over_loopback() {
         Ok(lost) if lost.is_empty() => good(what, "one arrives"),
-        Ok(_) if has_queues() && nft::survey().is_ok_and(|survey| survey.shuts_local()) => lack(
+        Ok(_) if has_queues() && survey.as_ref().is_ok_and(Survey::shuts_local) => lack(
             what,
             Verdict::Less,
             "not known: rules of input or output chains, past which a gateway leads its packets, may drop them",

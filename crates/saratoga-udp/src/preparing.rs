@@ -25,7 +25,7 @@ pub(crate) struct Preparing {
     /// How long it goes on for a peer that does not ask again, and until when.
     patience: Duration,
     until: Instant,
-    question: Option<Question>,
+    question: Option<Box<Question>>,
 }
 
 /// What a client asks of its server meanwhile.
@@ -110,7 +110,7 @@ impl Preparing {
         question: Option<Question>,
     ) -> Self {
         Self {
-            question,
+            question: question.map(Box::new),
             ..Self::new(task, Duration::MAX)
         }
     }
