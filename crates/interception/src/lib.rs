@@ -13,6 +13,7 @@ mod admission_switch;
 mod foreign_marks;
 pub mod forwarding;
 mod intercept;
+mod ipsec_detection;
 mod listen_addresses;
 mod loopback_probe;
 mod mark;

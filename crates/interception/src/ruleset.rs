@@ -41,6 +41,7 @@ mod counters;
 mod crowded;
 mod dialled;
 mod icmp_errors;
+mod ipsec_table;
 mod lost_resets;
 mod mss;
 mod nat_table;

@@ -5,6 +5,7 @@
 
 use crate::admission_switch::AdmissionSwitch;
 use crate::intercept::{InterceptError, PassCounters};
+use crate::ipsec_detection::IpsecDetector;
 use crate::nat_detection::NatDetector;
 use crate::ruleset::Ruleset;
 use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
@@ -21,7 +22,7 @@ const ORDERS: u64 = 0;
 const HOLDER: u64 = 1;
 /// When a table that could not be made is tried again.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often it is looked whether somebody has begun to translate addresses.
+/// How often it is looked whether somebody has begun to translate addresses, or has other policies of IPsec.
 const TRANSLATION: Duration = Duration::from_secs(2);
 /// How long making a table is tried again. Without a table nothing is delivered to established flows, so after that
 /// time it is better to reset them.
@@ -57,6 +58,8 @@ impl TableThread {
     ) -> Result<Self, InterceptError> {
         let mut nat = NatDetector::new(translates);
         nat.look(&rules);
+        let mut ipsec = IpsecDetector::default();
+        ipsec.look(&rules);
         let table = load(&rules, &switch)?;
         passed.follow(&table);
         let (requests, taken) = channel();
@@ -74,6 +77,7 @@ impl TableThread {
             event_waker: Arc::clone(&event_waker),
             unresponsive: false,
             nat,
+            ipsec,
         };
         let thread = std::thread::Builder::new()
             .name("table".to_owned())
@@ -132,6 +136,7 @@ struct TableLoop {
     /// nft has not answered a command, so it is unknown whether the command will still take effect.
     unresponsive: bool,
     nat: NatDetector,
+    ipsec: IpsecDetector,
 }
 
 impl TableLoop {
@@ -147,6 +152,7 @@ impl TableLoop {
                 return self.tell(TableEvent::Lost(InterceptError::Thread(error)));
             }
             self.nat.look(&self.rules);
+            self.ipsec.look(&self.rules);
             self.request_waker.drain();
             match self.requests.try_recv() {
                 Ok(rules) => {

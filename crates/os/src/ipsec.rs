@@ -1,14 +1,114 @@
-//! Whether the kernel encrypts what it sends (IPsec; linux/xfrm.h).
+//! What policies of IPsec the kernel has (linux/xfrm.h): whether it encrypts what it sends, and whether it judges what is
+//! for this machine as what it forwards.
 
-use bentpipe_sockets::netlink_message::{HEADER, attributes, header, message, open, u32_at};
+use bentpipe_sockets::netlink_message::{
+    HEADER, NLMSG_ERROR, attributes, header, message, open, refusal, u16_at, u32_at,
+};
 use rustix::net::{RecvFlags, SendFlags, netlink, recv, send};
+use std::collections::BTreeSet;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// XFRM_MSG_NEWSPDINFO, XFRM_MSG_GETSPDINFO.
 const TOLD: u16 = 0x24;
 const ASK: u16 = 0x25;
 /// XFRMA_SPD_INFO: six numbers, of which the second counts policies for what leaves.
 const COUNTS: u16 = 1;
+
+/// XFRM_MSG_NEWPOLICY, XFRM_MSG_GETPOLICY, and NLM_F_REQUEST | NLM_F_DUMP.
+const POLICY: u16 = 0x13;
+const LIST: u16 = 0x15;
+const REQUEST_DUMP: u16 = 0x301;
+const NLMSG_DONE: u16 = 3;
+/// `struct xfrm_userpolicy_info`: its selector, of addresses, ports and the rest, its priority, direction and action, and
+/// its length.
+const SELECTOR: usize = 56;
+const PRIORITY: usize = 152;
+const DIRECTION: usize = 160;
+const ACTION: usize = 161;
+const INFO: usize = 168;
+/// XFRM_POLICY_IN, XFRM_POLICY_FWD.
+const IN: u8 = 0;
+const FWD: u8 = 2;
+
+/// An address and the length of the prefix that counts.
+pub type Prefix = (IpAddr, u8);
+
+/// The sources and destinations of policies by which what is for this machine is judged otherwise than what is forwarded:
+/// those of direction `in` without an equal of direction `fwd`, and the other way about. In the calling thread's namespace.
+///
+/// # Errors
+/// As [`policies_out`].
+pub fn judged_apart() -> io::Result<BTreeSet<(Prefix, Prefix)>> {
+    let socket = match open(Some(netlink::XFRM), 0) {
+        Ok(socket) => socket,
+        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
+            return Ok(BTreeSet::new());
+        }
+        Err(error) => return Err(error),
+    };
+    let request = header(HEADER, LIST, REQUEST_DUMP);
+    send(&socket, &request, SendFlags::empty())?;
+    let mut policies = [BTreeSet::new(), BTreeSet::new()];
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let length = match recv(&socket, &mut buffer[..], RecvFlags::empty()) {
+            Ok((length, _)) => length,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut rest = &buffer[..length];
+        while let Some((kind, body, next)) = message(rest) {
+            match kind {
+                NLMSG_DONE => return Ok(apart(&policies)),
+                NLMSG_ERROR => return refusal(body).map_or(Ok(apart(&policies)), Err),
+                POLICY => match body.get(DIRECTION) {
+                    Some(&IN) => policies[0].extend(policy(body)),
+                    Some(&FWD) => policies[1].extend(policy(body)),
+                    // What leaves, and single sockets.
+                    _ => {}
+                },
+                _ => {}
+            }
+            rest = next;
+        }
+    }
+}
+
+/// What of a policy has to be equal: its selector, its priority and action, and its attributes, templates among them.
+fn policy(body: &[u8]) -> Option<Vec<u8>> {
+    let parts = [
+        body.get(..SELECTOR)?,
+        body.get(PRIORITY..PRIORITY + 4)?,
+        body.get(ACTION..ACTION + 1)?,
+        body.get(INFO..)?,
+    ];
+    Some(parts.concat())
+}
+
+/// The sources and destinations of what only one of both has.
+fn apart([one, other]: &[BTreeSet<Vec<u8>>; 2]) -> BTreeSet<(Prefix, Prefix)> {
+    one.symmetric_difference(other)
+        .filter_map(|policy| ends(policy))
+        .collect()
+}
+
+/// Source and destination of a selector.
+fn ends(selector: &[u8]) -> Option<(Prefix, Prefix)> {
+    let family = i32::from(u16_at(selector, 40)?);
+    let address = |at: usize| -> Option<IpAddr> {
+        let octets: [u8; 16] = selector.get(at..at + 16)?.try_into().ok()?;
+        let [a, b, c, d, ..] = octets;
+        Some(match family {
+            libc::AF_INET => Ipv4Addr::new(a, b, c, d).into(),
+            _ => Ipv6Addr::from(octets).into(),
+        })
+    };
+    Some((
+        (address(16)?, *selector.get(43)?),
+        (address(0)?, *selector.get(42)?),
+    ))
+}
 
 /// How many policies there are, in the calling thread's namespace, that may have what leaves encrypted (CAP_NET_ADMIN).
 ///
@@ -54,5 +154,31 @@ mod tests {
         // A kernel without IPsec refuses it, and has none.
         let expected = u32::from(made.status.success());
         assert_eq!(netns.run(|| policies_out().unwrap()).unwrap(), expected);
+        if expected == 0 {
+            return;
+        }
+        let apart = || netns.run(|| judged_apart().unwrap()).unwrap();
+        assert!(apart().is_empty());
+        let change = |change: &str, direction: &str, rest: &str| {
+            let ends = "src 10.0.0.0/8 dst 10.1.0.0/16";
+            let words = format!("xfrm policy {change} dir {direction} {ends} {rest}");
+            let mut ip = netns.command("ip");
+            assert!(ip.args(words.trim().split(' ')).status().unwrap().success());
+        };
+        let prefix = |address: &str, length| (address.parse().unwrap(), length);
+        let ends = (prefix("10.0.0.0", 8), prefix("10.1.0.0", 16));
+        let template = "tmpl proto esp mode tunnel";
+        change("add", "in", template);
+        assert_eq!(apart().into_iter().collect::<Vec<_>>(), [ends]);
+        change("add", "fwd", "action block");
+        assert_eq!(apart().len(), 1);
+        change("delete", "fwd", "");
+        change("add", "fwd", template);
+        assert!(apart().is_empty());
+        let both = "xfrm policy add dir in src fd00::/8 dst ::/0 action block";
+        let mut ip = netns.command("ip");
+        assert!(ip.args(both.split(' ')).status().unwrap().success());
+        let ends = (prefix("fd00::", 8), prefix("::", 0));
+        assert_eq!(apart().into_iter().collect::<Vec<_>>(), [ends]);
     }
 }

@@ -13,7 +13,7 @@ pub(super) const COUNTERS: [&str; 17] = [
     "unattended",
     "foreign_options",
     // These passed because their answers would not go back by the leg that they came by, or their destination is
-    // translated.
+    // translated, or policies of IPsec judge them otherwise where they are split.
     "asymmetric",
     "translated",
     // These passed because they have few hops left: a traceroute sent them.
