@@ -130,15 +130,16 @@ impl Values {
 impl Report {
     pub(super) fn new(
         values: &Values,
-        figures: Vec<Figure>,
+        mut figures: Vec<Figure>,
         subjects: Vec<Subject>,
         notes: Vec<String>,
     ) -> Self {
-        let entries = figures
+        let entries: Vec<_> = figures
             .iter()
             .flat_map(|figure| subjects.iter().map(move |subject| (figure, *subject)))
             .filter_map(|(figure, subject)| Entry::new(values, figure, subject))
             .collect();
+        figures.retain(|figure| entries.iter().any(|entry| entry.figure == figure.name));
         Self {
             entries,
             figures,
@@ -347,6 +348,18 @@ mod tests {
             (&"haproxy".into(), &0.95.into())
         );
         assert!((ours["ratio_low"].as_f64().unwrap() - 1.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_was_measured_of_nobody_is_no_row() {
+        let mut values = Values::default();
+        let (measured, not) = (figure("round_trip"), figure("idle_memory"));
+        values.push(Subject::BentpipeQuic, &measured, 150.0);
+        let subjects = vec![Subject::BentpipeTwice, Subject::BentpipeQuic];
+        let report = Report::new(&values, vec![measured, not], subjects, Vec::new());
+        let rows = report.table();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0][3..], ["–", "150"]);
     }
 
     #[test]
