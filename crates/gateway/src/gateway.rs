@@ -11,10 +11,11 @@ use crate::command_handle::{
 };
 use crate::congestion::CongestionControls;
 use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
+use crate::memory_bound::buffered;
 use crate::scone::Scone;
 use bentpipe_base::Bytes;
 use bentpipe_carrier::CarrierHandle;
-use bentpipe_gateway_config::{Config, LegId, Limits};
+use bentpipe_gateway_config::{Config, LegId};
 use bentpipe_interception::{
     InterceptError, Interception, Limit, Marks, PassCounters, PassReason, TableEvent,
 };
@@ -209,13 +210,6 @@ struct Schedule {
     retry: bentpipe_base::Instant,
     /// New flows pass meanwhile.
     pause: RefusalPause,
-}
-
-/// The bound on the bytes in buffers. The default is the kernel's own default for the memory of TCP at which it begins to
-/// hold TCP back (`net.ipv4.tcp_mem`).
-fn buffered(limits: &Limits) -> Bytes {
-    let default = || Bytes(bentpipe_process::limits::memory().0 / 16);
-    limits.buffered.unwrap_or_else(default)
 }
 
 /// All connections that carry our marks, also those that no flow has: connections not accepted yet, and closed ones of

@@ -29,6 +29,7 @@ mod descriptor_budget;
 mod filter_chain_skipper;
 mod gateway;
 mod liveness_watchdog;
+mod memory_bound;
 mod operator_interface;
 mod reader_heartbeat;
 mod scone;

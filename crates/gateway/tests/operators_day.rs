@@ -185,9 +185,8 @@ fn a_black_hole_for_large_packets_is_found_by_probing() {
 #[test]
 fn little_memory_costs_no_byte() {
     need!(Root, Tproxy);
-    let Some(group) = Group::make() else {
-        let line = b"SKIPPED little_memory_costs_no_byte: no control group with limits on memory can be made\n";
-        return std::io::stderr().write_all(line).unwrap();
+    let Some(group) = Group::make("little_memory_costs_no_byte", "36M", ["32M", "4M"]) else {
+        return;
     };
     let stage = Stage::new();
     let mut gateway = child::start(&stage, "");
@@ -207,24 +206,79 @@ fn little_memory_costs_no_byte() {
     drop(gateway);
 }
 
+/// In a control group too, downloads that nobody reads hold up nobody else: at the group's limit the kernel would give
+/// no connection more buffers, for as long as they stall.
+#[test]
+fn stalled_readers_in_a_control_group_hold_nobody_up() {
+    need!(Root, Tproxy);
+    let name = "stalled_readers_in_a_control_group_hold_nobody_up";
+    let Some(group) = Group::make(name, "128M", ["128M", "8M"]) else {
+        return;
+    };
+    let stage = Stage::new();
+    let join = format!("echo $$ > {}", group.0.join("cgroup.procs").display());
+    let _gateway = child::start_after(&stage, &join, "");
+    let mut stalled = Vec::new();
+    for i in 0..60 {
+        let (client, server) = stage.pair(Ip::BOTH[i % 2]);
+        server.set_nonblocking(true).unwrap();
+        stalled.push((client, server));
+    }
+    let fill = |stalled: &[(TcpStream, TcpStream)]| {
+        for (_, server) in stalled {
+            while (&mut &*server).write(&[7; 65_536]).is_ok() {}
+        }
+    };
+    for _ in 0..30 {
+        fill(&stalled);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let (mut client, mut server) = stage.pair(Ip::V6);
+    let begun = std::time::Instant::now();
+    client
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    let writer = std::thread::spawn(move || server.write_all(&pattern(3_000_000)).unwrap());
+    let mut all = Vec::new();
+    client.read_to_end(&mut all).unwrap();
+    writer.join().unwrap();
+    assert!(all == pattern(3_000_000));
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
 /// A control group with limits on memory; gone when dropped.
 struct Group(PathBuf);
 
 impl Group {
-    fn make() -> Option<Self> {
+    /// One for `test`, with a limit on the process and its sockets together, or where the groups are of version 1 on
+    /// each of the two.
+    fn make(test: &str, together: &str, [process, sockets]: [&str; 2]) -> Option<Self> {
+        let made = Self::limited(test, together, process, sockets);
+        if made.is_none() {
+            let line =
+                format!("SKIPPED {test}: no control group with limits on memory can be made\n");
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
+        }
+        made
+    }
+
+    fn limited(test: &str, together: &str, process: &str, sockets: &str) -> Option<Self> {
         let all = Path::new("/sys/fs/cgroup");
         let version_2 = all.join("cgroup.controllers").exists();
-        let (parent, limits): (_, &[_]) = if version_2 {
-            // The limit is on the process and its sockets together.
-            (all.to_owned(), &[("memory.max", "36M")])
+        let (parent, limits) = if version_2 {
+            (all.to_owned(), vec![("memory.max", together)])
         } else {
-            let limits = &[
-                ("memory.limit_in_bytes", "32M"),
-                ("memory.kmem.tcp.limit_in_bytes", "4M"),
+            let limits = vec![
+                ("memory.limit_in_bytes", process),
+                ("memory.kmem.tcp.limit_in_bytes", sockets),
             ];
             (all.join("memory"), limits)
         };
-        let path = parent.join(format!("bentpipe-test-{}", std::process::id()));
+        let path = parent.join(format!("bentpipe-{test}-{}", std::process::id()));
         fs::create_dir(&path).ok()?;
         let group = Self(path);
         let limit = |(file, limit): &(&str, &str)| fs::write(group.0.join(file), limit).is_ok();

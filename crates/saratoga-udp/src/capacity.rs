@@ -1,8 +1,8 @@
 //! How many sessions this process has descriptors and memory for, and what is said where these are few.
 
-use crate::{Error, cgroup};
+use crate::Error;
 use bentpipe_base::Bytes;
-use bentpipe_process::limits;
+use bentpipe_process::{cgroup, limits};
 use rustix::io::Errno;
 
 /// Descriptors that a session takes at most: a file, its directory, its record, and what is deleted afterwards.

@@ -15,7 +15,6 @@ mod authenticate;
 mod batch;
 pub mod beacon;
 mod capacity;
-mod cgroup;
 pub mod client;
 mod endpoint;
 mod job;

@@ -102,6 +102,15 @@ pub fn start_confined(stage: &Stage, config: &str) -> GatewayProcess {
     spawn(command, config)
 }
 
+/// Like [`start`], by a shell that does `first` before it becomes the gateway.
+pub fn start_after(stage: &Stage, first: &str, config: &str) -> GatewayProcess {
+    let mut command = stage.gateway.command("sh");
+    let program = std::env::current_exe().unwrap();
+    command.args(["-c", &format!("{first} && exec \"$0\" \"$@\"")]);
+    command.arg(program);
+    spawn(command, config)
+}
+
 /// Like [`start`], in the place of the one that runs.
 pub fn start_in_place(stage: &Stage, config: &str) -> GatewayProcess {
     succeed_in(&stage.gateway, config)
