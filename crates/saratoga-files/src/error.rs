@@ -203,7 +203,7 @@ impl Error {
                 "the server's log says why (a directory is not deleted); what is there stays, and what has come here is whole"
             }
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
-                "the server is out of room or quota, or allows less with --max-size"
+                "it is out of room or quota there, or allows less with --max-size; the log there says which"
             }
             Failure::Peer(Code::CANNOT_SEND) => {
                 "the server has no room for a session more (--max-sessions), or on its disk beside what is on its way; try again later"
@@ -260,6 +260,13 @@ fn hint(error: &io::Error) -> &'static str {
     use rustix::io::Errno;
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => "; raise the limit on open files (`ulimit -n`), 64 will do",
+        Some(Errno::NOSPC) => "; make room (`df -h`; inodes: `df -i`), then try again",
+        Some(Errno::DQUOT) => {
+            "; delete files of this user or project there, or raise its quota, then try again"
+        }
+        Some(Errno::FBIG) => {
+            "; raise the limit on the length of files (`ulimit -f`), where it is not the file system's"
+        }
         _ => "",
     }
 }

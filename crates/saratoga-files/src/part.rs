@@ -221,12 +221,19 @@ impl Part {
         self.folder.sync()
     }
 
-    /// Leaves nothing behind where nothing has come, such as of a name that the peer does not have.
+    /// Leaves nothing behind where nothing has come, such as of a name that the peer does not have, nor what nobody can go on
+    /// with, for there is no record of it, such as on a disk that became full before the first.
     pub(crate) fn tidy(&self) {
-        if self.file.metadata().is_ok_and(|about| about.len() == 0) {
+        let is_empty = self.file.metadata().is_ok_and(|about| about.len() == 0);
+        if is_empty || self.is_unrecorded() {
             self.discard();
             self.unmake();
         }
+    }
+
+    fn is_unrecorded(&self) -> bool {
+        let record = self.folder.read(&self.record());
+        record.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Removes the directories that were made for it and have nothing in them.

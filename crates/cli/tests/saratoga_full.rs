@@ -1,0 +1,279 @@
+//! `bentpipe saratoga` where something runs out in the middle of a transfer: the disk, a quota, the length of a file, memory.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "it is said what is skipped")]
+
+mod support;
+
+use bentpipe_os::need;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::PROGRAM;
+
+/// What is moved, at a rate at which it takes some seconds, and the disk that it must share.
+const LEN: usize = 6_000_000;
+const RATE: &str = "--rate=16Mbit/s";
+const DISK: &str = "size=12M";
+
+/// A server of `folder`, begun by the shell after `before`; killed when dropped. Its log is in a file.
+struct Server {
+    child: Child,
+    address: String,
+    log: PathBuf,
+}
+
+impl Server {
+    fn start(before: &str, folder: &Path, log: PathBuf) -> Self {
+        let mut child = shell(before)
+            .args([
+                "saratoga",
+                "serve",
+                RATE,
+                "--allow=put",
+                "--listen=127.0.0.1:0",
+            ])
+            .arg(folder)
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let address = support::address_of(&mut child);
+        Self {
+            child,
+            address,
+            log,
+        }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A file system in memory; unmounted when dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: PathBuf, options: &str) -> Self {
+        fs::create_dir_all(&at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(&at);
+        assert!(mount.status().unwrap().success());
+        Self(at)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn shell(before: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{before} exec \"$@\""), "sh", PROGRAM]);
+    shell
+}
+
+/// `put` or `get` of `name` at `server`, into `to`, where `from` is.
+fn moves(
+    before: &str,
+    what: &str,
+    server: &Server,
+    (from, name): (&Path, &str),
+    to: &Path,
+) -> Child {
+    let mut command = shell(before);
+    command.current_dir(from);
+    command
+        .args(["saratoga", what, &server.address, name, "--to"])
+        .arg(to);
+    if what == "put" {
+        command.arg(RATE);
+    }
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn ended(child: Child, code: i32) -> String {
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&stderr).into_owned();
+    assert_eq!(status.code(), Some(code), "{said}");
+    said
+}
+
+fn content() -> Vec<u8> {
+    (0..LEN as u32).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Octets of the part of `a` in `folder`.
+fn arrived(folder: &Path) -> u64 {
+    let part = fs::metadata(folder.join(".a.saratoga-part"));
+    part.map_or(0, |about| about.len())
+}
+
+/// Somebody else takes the room in the middle of a transfer, at either end: who receives says what to do, others'
+/// transfers go on, what has come stays, and the same command goes on with it when there is room.
+#[test]
+fn a_disk_that_becomes_full_ends_one_transfer_and_it_goes_on_later() {
+    need!(Root);
+    for (what, early) in [("put", false), ("get", false), ("put", true), ("get", true)] {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        for name in ["here", "there"] {
+            fs::create_dir(path(name)).unwrap();
+            fs::write(path(name).join("a"), content()).unwrap();
+            fs::write(path(name).join("b"), content()).unwrap();
+        }
+        let at = if what == "put" {
+            "there/small"
+        } else {
+            "here/small"
+        };
+        let disk = Disk::mount(path(at), DISK);
+        let server = Server::start("", &path("there"), path("log"));
+        let to = if what == "put" {
+            PathBuf::from("small")
+        } else {
+            disk.0.clone()
+        };
+        let moved = || moves("", what, &server, (&path("here"), "a"), &to);
+        let child = moved();
+        let other = moves("", "get", &server, (place.path(), "b"), place.path());
+        let has_record = || disk.0.join(".a.saratoga-record").exists();
+        until("it has begun", || {
+            arrived(&disk.0) > 0 && (early || has_record())
+        });
+        // As much as there is.
+        let filled = fs::write(disk.0.join("fill"), vec![0; 20 << 20]);
+        assert!(filled.is_err(), "{filled:?}");
+        let mut said = ended(child, 1);
+        ended(other, 0);
+        assert!(fs::read(path("b")).unwrap() == content());
+        assert!(said.contains("a`"), "{said}");
+        said += &server.said();
+        assert!(
+            said.contains("No space left") && said.contains("make room"),
+            "{said}"
+        );
+        assert!(!said.contains("panicked"), "{said}");
+        // Without a record nobody can go on with it.
+        assert_eq!(arrived(&disk.0) > 0, has_record(), "{what} {early}");
+        assert!(early || has_record(), "{what}");
+        fs::remove_file(disk.0.join("fill")).unwrap();
+        ended(moved(), 0);
+        assert!(fs::read(disk.0.join("a")).unwrap() == content(), "{what}");
+    }
+}
+
+/// What a file system has no room for in another way: the quota of a user, the longest file of a process, inodes.
+#[test]
+fn other_bounds_of_a_disk_are_named_with_what_to_do() {
+    need!(Root, Program("strace"));
+    let (place, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(there.path().join("a"), content()).unwrap();
+    let none = Disk::mount(place.path().join("none"), "size=12M,nr_inodes=1");
+    let server = Server::start("", there.path(), place.path().join("log"));
+    let quota = "set -- strace -D -qqf -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=EDQUOT:when=5+ \"$@\";";
+    for (before, to, says) in [
+        (quota, place.path(), "raise its quota"),
+        ("ulimit -f 2000;", place.path(), "ulimit -f"),
+        ("", &none.0, "df -i"),
+    ] {
+        let said = ended(moves(before, "get", &server, (there.path(), "a"), to), 1);
+        assert!(said.contains("`a`") && said.contains(says), "{said}");
+    }
+    ended(
+        moves("", "get", &server, (there.path(), "a"), place.path()),
+        0,
+    );
+    assert!(fs::read(place.path().join("a")).unwrap() == content());
+}
+
+/// A cgroup with so much memory; removed when dropped.
+struct Memory(PathBuf);
+
+impl Memory {
+    /// `None` where cgroups of memory cannot be made here.
+    fn new(limit: u64) -> Option<Self> {
+        let root = Path::new("/sys/fs/cgroup");
+        let (root, file) = if root.join("memory/memory.limit_in_bytes").exists() {
+            (root.join("memory"), "memory.limit_in_bytes")
+        } else {
+            (root.to_owned(), "memory.max")
+        };
+        let own = root.join(format!("bentpipe_test_{}", std::process::id()));
+        fs::create_dir(&own).ok()?;
+        let made = Self(own);
+        fs::write(made.0.join(file), limit.to_string()).ok()?;
+        Some(made)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let removed = || fs::remove_dir(&self.0).is_ok();
+        until("nobody is in it", removed);
+    }
+}
+
+/// A server in a cgroup of few megabytes serves long files and many short ones, and is not killed.
+#[test]
+fn a_server_lives_within_the_memory_of_its_cgroup() {
+    need!(Root);
+    let Some(memory) = Memory::new(12_000_000) else {
+        return println!("SKIPPED: no cgroup of memory can be made here");
+    };
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    for name in ["here/short", "there"] {
+        fs::create_dir_all(path(name)).unwrap();
+    }
+    let long: Vec<u8> = content().repeat(10);
+    fs::write(path("there/a"), &long).unwrap();
+    for i in 0..300 {
+        fs::write(
+            path("here/short").join(i.to_string()),
+            vec![i as u8; 100_000],
+        )
+        .unwrap();
+    }
+    fs::write(path("here/c"), &long).unwrap();
+    let within = format!("echo $$ > {}/cgroup.procs;", memory.0.display());
+    let mut server = Server::start(&within, &path("there"), path("log"));
+    let get = moves("", "get", &server, (&path("here"), "a"), place.path());
+    let all = [vec!["-r", "short"], vec!["c"]].map(|names| {
+        let mut put = shell("");
+        put.current_dir(path("here"));
+        put.args(["saratoga", "put", &server.address, "--rate=400Mbit/s"]);
+        put.args(names).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    for put in all {
+        ended(put, 0);
+    }
+    ended(get, 0);
+    assert!(fs::read(path("a")).unwrap() == long && fs::read(path("there/c")).unwrap() == long);
+    assert_eq!(fs::read_dir(path("there/short")).unwrap().count(), 300);
+    assert!(
+        server.child.try_wait().unwrap().is_none(),
+        "{}",
+        server.said()
+    );
+    drop(server);
+}
