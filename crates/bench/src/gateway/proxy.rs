@@ -15,8 +15,8 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time a proxy has to come up, and to leave.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that a proxy has to come up, and to leave, beside whatever else the machine does.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where a proxy finds its configuration.
 pub(super) const CONFIGURATION: &str = "/dev/stdin";
