@@ -461,6 +461,7 @@ impl Driver {
             _ => {}
         }
         self.udp_flows.forget_all(lost);
+        self.forget_dials(lost);
         self.lingering.retain(|tunnel, _| tunnel.connection != lost);
         let gone: Vec<_> = { self.tokens.keys().copied() }
             .filter(|tunnel| tunnel.connection == lost)

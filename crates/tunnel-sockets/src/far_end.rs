@@ -66,6 +66,8 @@ pub(crate) struct Candidates {
     pub(crate) rest: VecDeque<SocketAddr>,
     /// For whom, as the near end says.
     pub(crate) client: Option<SocketAddr>,
+    /// Until when the answer to its name is waited for, where it has one and that is asked for.
+    pub(crate) named_by: Option<std::time::Instant>,
 }
 
 /// Begins a dial, from `source` where that is possible at present: the client's port may be in use between the same ends. Says from where.
@@ -162,7 +164,11 @@ impl Driver {
         }
         let Request { target, client, .. } = request;
         let port = target.port;
-        let candidates = |rest| Candidates { rest, client };
+        let candidates = |rest| Candidates {
+            rest,
+            client,
+            named_by: None,
+        };
         match target.host {
             Host::Address(address) => {
                 self.dial(tunnel, candidates([(address, port).into()].into()));
@@ -171,10 +177,18 @@ impl Driver {
                 let Part::Far(serving) = &mut self.part else {
                     return;
                 };
-                match serving.resolver.ask(tunnel, name, port) {
+                let Some(peer) = self.connections.get(&tunnel.connection) else {
+                    return;
+                };
+                match serving.resolver.ask(peer.key, tunnel, name, port) {
                     Ok(()) => {
-                        let none_yet = candidates(VecDeque::new());
+                        let until = std::time::Instant::now() + serving.far.dial_timeout;
+                        let none_yet = Candidates {
+                            named_by: Some(until),
+                            ..candidates(VecDeque::new())
+                        };
                         serving.candidates.insert(tunnel, none_yet);
+                        serving.dials.insert((until, tunnel));
                     }
                     Err(why) => self.refuse(tunnel, why),
                 }
@@ -197,7 +211,13 @@ impl Driver {
             match answer.found {
                 Ok(found) => {
                     let rest = found.into();
-                    self.dial(answer.tunnel, Candidates { rest, client });
+                    let named_by = None;
+                    let found = Candidates {
+                        rest,
+                        client,
+                        named_by,
+                    };
+                    self.dial(answer.tunnel, found);
                 }
                 Err(why) => self.refuse(answer.tunnel, why),
             }
@@ -208,8 +228,25 @@ impl Driver {
     /// Far: a tunnel's name is not asked for any more, nor is its target dialled; what was to be dialled yet, where it was.
     pub(crate) fn forget_dial(&mut self, tunnel: TunnelId) -> Option<Candidates> {
         match &mut self.part {
-            Part::Far(serving) => serving.candidates.remove(&tunnel),
+            Part::Far(serving) => {
+                let left = serving.candidates.remove(&tunnel)?;
+                if left.named_by.is_some() {
+                    serving.resolver.forget(tunnel);
+                }
+                Some(left)
+            }
             Part::Near(_) => None,
+        }
+    }
+
+    /// Far: a connection is gone, and nobody waits for what it has asked.
+    pub(crate) fn forget_dials(&mut self, lost: ConnectionId) {
+        let Part::Far(serving) = &self.part else {
+            return;
+        };
+        let gone = { serving.candidates.keys().copied() }.filter(|it| it.connection == lost);
+        for tunnel in gone.collect::<Vec<_>>() {
+            self.forget_dial(tunnel);
         }
     }
 
@@ -335,6 +372,12 @@ impl Driver {
                 .is_some_and(|(until, _)| *until <= now)
             && let Some((until, tunnel)) = serving.dials.pop_first()
         {
+            let asked = serving.candidates.get(&tunnel);
+            if asked.is_some_and(|asked| asked.named_by == Some(until)) {
+                self.forget_dial(tunnel);
+                self.refuse(tunnel, DialError::DnsTimeout);
+                continue;
+            }
             if { self.flow(tunnel) }.is_some_and(|flow| flow.phase == Phase::Dialling(until)) {
                 self.dial_failed(tunnel, DialError::Timeout);
             }
