@@ -412,6 +412,7 @@ impl Connection {
 
     pub(crate) fn close(&mut self, with: Code, reason: &str, base: Base, now: Instant) {
         let reason = Chunk::copy_from_slice(reason.as_bytes());
+        self.share.let_last_out();
         self.stack.close(base.to_std(now), code(with), reason);
     }
 

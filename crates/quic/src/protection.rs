@@ -21,7 +21,16 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RepairShare(Arc<AtomicU32>);
 
+/// The last packet leaves whatever is in flight.
+const LAST: u32 = u32::MAX;
+
 impl RepairShare {
+    /// Nothing is sent any more but that the connection is closed, which the stack would hold back by the window: no acknowledgement
+    /// that made room there is looked at after that.
+    pub(crate) fn let_last_out(&self) {
+        self.0.store(LAST, Ordering::Relaxed);
+    }
+
     fn set(&self, strength: Strength) {
         // Each value stands for itself: nothing else is read by it.
         self.0.store(strength.every.into(), Ordering::Relaxed);
@@ -29,9 +38,10 @@ impl RepairShare {
 
     /// What is left of a window to packets that are not repairs.
     pub(crate) fn of_window(&self, window: u64) -> u64 {
-        match u64::from(self.0.load(Ordering::Relaxed)) {
+        match self.0.load(Ordering::Relaxed) {
             0 => window,
-            every => window / (every + 1) * every,
+            LAST => u64::MAX,
+            every => window / (u64::from(every) + 1) * u64::from(every),
         }
     }
 }
