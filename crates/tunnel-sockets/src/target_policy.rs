@@ -86,17 +86,25 @@ fn is_public(address: IpAddr) -> bool {
 
 impl Policy {
     /// Whether `target` may be reached; `is_own` tells of an address whether it is the far end's own at present.
-    pub fn allows(&self, target: SocketAddr, is_own: impl FnOnce(IpAddr) -> bool) -> bool {
+    pub fn allows(&self, target: SocketAddr, is_own: impl Fn(IpAddr) -> bool) -> bool {
         let address = embedded(target.ip());
-        let host = Prefix::host(address);
-        let rule = { self.rules.iter() }
-            .find(|rule| rule.prefix.holds(&host) && rule.ports.contains(&target.port()));
-        let own = self.own.iter().any(|&own| embedded(own) == address) || is_own(address);
+        let (host, as_written) = (Prefix::host(address), Prefix::host(target.ip()));
+        let own = self.own.iter().any(|&own| embedded(own) == address)
+            || is_own(address)
+            || (as_written != host && is_own(target.ip()));
+        let is_open = !own && is_public(address);
+        let fits = |rule: &&Rule| {
+            // A rule for the addresses of a translator closes what they stand for, and opens nothing of that which is not open.
+            let prefix = &rule.prefix;
+            let names = prefix.holds(&as_written) && (is_open || !rule.allow);
+            (prefix.holds(&host) || names) && rule.ports.contains(&target.port())
+        };
+        let rule = self.rules.iter().find(fits);
         match rule {
             // A rule for a whole network does not open the far end's own services.
             Some(rule) if own => rule.allow && rule.prefix == host,
             Some(rule) => rule.allow,
-            None => !own && is_public(address),
+            None => is_open,
         }
     }
 }
@@ -158,6 +166,37 @@ mod tests {
                 "{closed}"
             );
         }
+    }
+
+    #[test]
+    fn a_rule_for_addresses_that_stand_for_others_closes_them_and_opens_nothing_private() {
+        let policy = Policy {
+            rules: vec![
+                rule("2002:808:808::/48", 80..=80, true),
+                rule("2002::/16", 1..=65_535, false),
+                rule("64:ff9b::/96", 443..=443, false),
+                rule("64:ff9b::/96", 1..=65_535, true),
+                rule("1.1.1.0/24", 1..=65_535, false),
+            ],
+            own: vec!["198.41.0.4".parse().unwrap()],
+        };
+        for (target, allowed) in [
+            ("[2002:808:808::1]:80", true),
+            ("[2002:808:808::1]:81", false),
+            ("[2002:101:101::1]:80", false),
+            ("[64:ff9b::8.8.8.8]:443", false),
+            ("[64:ff9b::8.8.8.8]:80", true),
+            ("[64:ff9b::10.0.0.1]:80", false),
+            ("[64:ff9b::198.41.0.4]:80", false),
+            ("8.8.8.8:443", true),
+        ] {
+            let target = target.parse().unwrap();
+            assert_eq!(policy.allows(target, |_| false), allowed, "{target}");
+        }
+        // One that the host has been given as it is written.
+        let given: IpAddr = "2002:909:909::1".parse().unwrap();
+        let target = "[2002:909:909::1]:80".parse().unwrap();
+        assert!(!Policy::default().allows(target, |address| address == given));
     }
 
     #[test]
