@@ -13,6 +13,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use support::pair::{Pair, split_one};
+use support::proxy::{self, Keys, ProxyProcess};
 use support::{Ip, Stage, child, eventually, exchange, pattern};
 
 fn run(netns: &Netns, program: &str, arguments: &str) {
@@ -248,6 +250,39 @@ fn stalled_readers_in_a_control_group_hold_nobody_up() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+/// Nor is a far end killed there, whose limit is on what it holds for them.
+#[test]
+fn downloads_that_nobody_reads_kill_no_far_end_in_a_control_group() {
+    need!(Root, Nft, Tproxy);
+    let name = "downloads_that_nobody_reads_kill_no_far_end_in_a_control_group";
+    let Some(group) = Group::make(name, "64M", ["64M", "64M"]) else {
+        return;
+    };
+    let (pair, keys) = (Pair::new(), Keys::new());
+    let file = keys.proxy(Ip::V4, &keys.near, proxy::OPEN);
+    let join = format!("echo $$ > {}", group.0.join("cgroup.procs").display());
+    let mut far = ProxyProcess::start_after(&pair, &join, &file);
+    let gateway = split_one(&pair.near, &keys.gateway(Ip::V4, &keys.far, ""));
+    eventually("tunnels", || proxy::is_up(&gateway));
+    let mut read = pair.pair(Ip::V4);
+    let stalled: Vec<_> = (0..60).map(|_| pair.pair(Ip::V4)).collect();
+    for _ in 0..40 {
+        for (_, server) in &stalled {
+            server.set_nonblocking(true).unwrap();
+            while (&mut &*server).write(&[7; 65_536]).is_ok() {}
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(far.is_alive(), "it was killed");
+    exchange(&mut read);
+}
+
+/// And a proxy.
+#[test]
+fn proxy_process() {
+    proxy::be_a_proxy();
 }
 
 /// A control group with limits on memory; gone when dropped.

@@ -69,8 +69,9 @@ pub enum ConfigError {
 pub struct Limits {
     /// Connections of all clients.
     pub connections: usize,
-    /// Bytes that one connection holds each way: received and not read, or sent and not acknowledged.
-    pub buffered: Bytes,
+    /// Bytes that one connection holds each way: received and not read, or sent and not acknowledged. `None`: 64 MB, and less
+    /// where the memory of the process is bounded ([`Config::quic_within`]).
+    pub buffered: Option<Bytes>,
     /// What one client, a key, may have at a time: `client_connections`, `tunnels` on all of them, `dials` under way.
     pub client: ClientLimits,
     /// How long a dial may take.
@@ -87,7 +88,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 256,
-            buffered: Bytes(64_000_000),
+            buffered: None,
             client: ClientLimits {
                 connections: 4,
                 tunnels: 4096,
@@ -165,10 +166,28 @@ impl Config {
         let ipv6 = self.listen.is_ipv6();
         let mut quic = self.link.config(identity, self.clients.clone(), ipv6)?;
         quic.limits.connections = self.limits.connections;
-        quic.limits.memory = self.limits.buffered;
+        quic.limits.memory = { self.limits.buffered }.unwrap_or(quic.limits.memory);
         quic.limits.streams = u32::try_from(self.limits.client.tunnels).unwrap_or(u32::MAX);
         // Those of the near side keep it.
         quic.keep_alive = None;
+        Ok(quic)
+    }
+
+    /// As [`Config::quic`], where the process may have no more than `memory`: a connection holds an eighth of it each way, if the
+    /// configuration does not say it, though no less than a stream's window.
+    ///
+    /// # Errors
+    /// [`UnusableControl`].
+    pub fn quic_within(
+        &self,
+        memory: Option<Bytes>,
+        identity: Identity,
+    ) -> Result<bentpipe_quic::Config, UnusableControl> {
+        let mut quic = self.quic(identity)?;
+        if let (None, Some(Bytes(memory))) = (self.limits.buffered, memory) {
+            let part = Bytes(memory / 8).max(quic.path.stream_window());
+            quic.limits.memory = quic.limits.memory.min(part);
+        }
         Ok(quic)
     }
 }
@@ -290,7 +309,7 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
         limits.connections = count as usize;
     }
     if let Some(Buffered(size)) = table.optional("buffered") {
-        limits.buffered = size;
+        limits.buffered = Some(size);
     }
     if let Some(Whole::<1, 65_536>(count)) = table.optional("client_connections") {
         limits.client.connections = count as usize;

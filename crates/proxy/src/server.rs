@@ -12,7 +12,7 @@ use bentpipe_management::control_socket::{self, Answering};
 use bentpipe_management::metrics_server::{self, Documents};
 use bentpipe_management::{BoundedServer, Shutdown, SocketFile};
 use bentpipe_os::netlink::{Netlink, NetlinkError};
-use bentpipe_process::sched;
+use bentpipe_process::{cgroup, sched};
 use bentpipe_quic::UnusableControl;
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
 use bentpipe_tunnel_sockets::{
@@ -200,7 +200,7 @@ impl Proxy {
         let key = identity.public().to_string();
         let read = |files: &CertificateFiles| files.read(&identity);
         let certificates = config.certificates.as_ref().map(read).transpose()?;
-        let mut quic = config.quic(identity.clone())?;
+        let mut quic = config.quic_within(cgroup::memory_limit(), identity.clone())?;
         quic.certificates = certificates;
         let return_paths = ReturnPaths::default();
         let far = Far {

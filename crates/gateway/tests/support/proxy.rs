@@ -137,8 +137,15 @@ pub struct ProxyProcess(Child);
 
 impl ProxyProcess {
     pub fn start(pair: &Pair, file: &std::path::Path) -> Self {
-        let mut command = pair.far.command(std::env::current_exe().unwrap());
+        Self::start_after(pair, "true", file)
+    }
+
+    /// Likewise, by a shell that does `first` before it becomes the proxy.
+    pub fn start_after(pair: &Pair, first: &str, file: &std::path::Path) -> Self {
+        let mut command = pair.far.command("sh");
         command
+            .args(["-c", &format!("{first} && exec \"$0\" \"$@\"")])
+            .arg(std::env::current_exe().unwrap())
             .args(["proxy_process", "--exact", "--nocapture"])
             .env(CONFIG, file)
             .stdout(Stdio::piped());
@@ -151,6 +158,10 @@ impl ProxyProcess {
         }
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Self(child)
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
     }
 
     /// Asks it to end, and waits for that.
