@@ -219,7 +219,7 @@ fn stalled_readers_in_a_control_group_hold_nobody_up() {
     };
     let stage = Stage::new();
     let join = format!("echo $$ > {}", group.0.join("cgroup.procs").display());
-    let _gateway = child::start_after(&stage, &join, "");
+    let _gateway = child::start_after(&stage.gateway, &join, "");
     let mut stalled = Vec::new();
     for i in 0..60 {
         let (client, server) = stage.pair(Ip::BOTH[i % 2]);
@@ -277,6 +277,38 @@ fn downloads_that_nobody_reads_kill_no_far_end_in_a_control_group() {
     }
     assert!(far.is_alive(), "it was killed");
     exchange(&mut read);
+}
+
+/// Nor a near end by uploads that are faster than the link.
+#[test]
+fn uploads_kill_no_near_end_in_a_control_group() {
+    need!(Root, Nft, Tproxy);
+    let name = "uploads_kill_no_near_end_in_a_control_group";
+    let Some(group) = Group::make(name, "64M", ["64M", "64M"]) else {
+        return;
+    };
+    let (pair, keys) = (Pair::new(), Keys::new());
+    let far = proxy::start(&pair, &keys.proxy(Ip::V4, &keys.near, proxy::OPEN));
+    let join = format!("echo $$ > {}", group.0.join("cgroup.procs").display());
+    let config = keys.gateway(Ip::V4, &keys.far, "when_down = \"refuse\"\n");
+    let mut gateway = child::start_after(&pair.near, &join, &config);
+    let listener = pair.listen(Ip::V4);
+    let mut uploads = Vec::new();
+    while uploads.len() < 60 {
+        // Refused for as long as the far end is not reached.
+        if let Ok(client) = support::connect_in(&pair.client, listener.address()) {
+            client.set_nonblocking(true).unwrap();
+            uploads.push((client, listener.accept()));
+        }
+    }
+    for _ in 0..40 {
+        for (client, _) in &uploads {
+            while (&mut &*client).write(&[7; 65_536]).is_ok() {}
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(gateway.child.try_wait().unwrap().is_none(), "it was killed");
+    drop(far);
 }
 
 /// And a proxy.

@@ -173,8 +173,8 @@ impl Config {
         Ok(quic)
     }
 
-    /// As [`Config::quic`], where the process may have no more than `memory`: a connection holds an eighth of it each way, if the
-    /// configuration does not say it, though no less than a stream's window.
+    /// As [`Config::quic`], where the process may have no more than `memory`, which bounds what a connection holds if the
+    /// configuration does not say it.
     ///
     /// # Errors
     /// [`UnusableControl`].
@@ -184,9 +184,8 @@ impl Config {
         identity: Identity,
     ) -> Result<bentpipe_quic::Config, UnusableControl> {
         let mut quic = self.quic(identity)?;
-        if let (None, Some(Bytes(memory))) = (self.limits.buffered, memory) {
-            let part = Bytes(memory / 8).max(quic.path.stream_window());
-            quic.limits.memory = quic.limits.memory.min(part);
+        if let (None, Some(memory)) = (self.limits.buffered, memory) {
+            quic.bound_memory(memory);
         }
         Ok(quic)
     }

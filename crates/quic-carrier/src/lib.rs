@@ -14,6 +14,7 @@ mod icmp;
 
 pub use client_port::PortParts;
 
+use bentpipe_base::Bytes;
 use bentpipe_bpf::LazyControls;
 use bentpipe_connect_tcp::{DialError, Template};
 use bentpipe_gateway_config::{CarriedUdp, Ends, Handshake, Leg};
@@ -67,11 +68,16 @@ pub struct QuicCarrier {
 
 impl QuicCarrier {
     /// Sets it up for `leg`; the TCP socket beside QUIC has `mark`, by which one of `controls` knows the link. It opens its UDP port, and
-    /// begins to connect when it is [run](Self::run).
+    /// begins to connect when it is [run](Self::run). Where the process may have no more than `memory`, it holds less.
     ///
     /// # Errors
     /// [`CarrierError`].
-    pub fn new(leg: &Leg, mark: u32, controls: &mut LazyControls) -> Result<Self, CarrierError> {
+    pub fn new(
+        leg: &Leg,
+        mark: u32,
+        controls: &mut LazyControls,
+        memory: Option<Bytes>,
+    ) -> Result<Self, CarrierError> {
         let carrier = leg.quic.as_ref().ok_or(CarrierError::NoFarEnd)?;
         let identity = read_identity(&carrier.identity)?;
         let peer = carrier.peer_key.parse()?;
@@ -86,6 +92,9 @@ impl QuicCarrier {
         let shown = shown.map(|files| files.read(&identity)).transpose()?;
         let mut config = link.config(identity, vec![peer], proxy.is_ipv6())?;
         config.certificates = shown;
+        if let Some(memory) = memory {
+            config.bound_memory(memory);
+        }
         let any: SocketAddr = match proxy {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),

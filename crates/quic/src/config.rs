@@ -167,6 +167,13 @@ impl Config {
         }
     }
 
+    /// Has a connection hold no more than an eighth of `process` each way, the memory that this process may have, though no
+    /// less than a stream's window: what it holds for streams that nobody reads is several times [`Limits::memory`].
+    pub fn bound_memory(&mut self, process: Bytes) {
+        let part = Bytes(process.0 / 8).max(self.path.stream_window());
+        self.limits.memory = self.limits.memory.min(part);
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         let authorities =
             { self.certificates.as_ref() }.is_some_and(Certificates::have_authorities);

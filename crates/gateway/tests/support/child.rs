@@ -102,9 +102,9 @@ pub fn start_confined(stage: &Stage, config: &str) -> GatewayProcess {
     spawn(command, config)
 }
 
-/// Like [`start`], by a shell that does `first` before it becomes the gateway.
-pub fn start_after(stage: &Stage, first: &str, config: &str) -> GatewayProcess {
-    let mut command = stage.gateway.command("sh");
+/// Like [`start_in`], by a shell that does `first` before it becomes the gateway.
+pub fn start_after(netns: &Netns, first: &str, config: &str) -> GatewayProcess {
+    let mut command = netns.command("sh");
     let program = std::env::current_exe().unwrap();
     command.args(["-c", &format!("{first} && exec \"$0\" \"$@\"")]);
     command.arg(program);

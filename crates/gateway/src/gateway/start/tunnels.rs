@@ -5,6 +5,7 @@ use crate::congestion::CongestionControls;
 use crate::gateway::thread_set::{Role, ThreadSet};
 use bentpipe_gateway_config::{CarriedUdp, Config};
 use bentpipe_interception::{Marks, QueueReader};
+use bentpipe_process::cgroup;
 use bentpipe_process::sched;
 use bentpipe_quic_carrier::{PortParts, QuicCarrier};
 use std::ops::RangeInclusive;
@@ -27,7 +28,8 @@ pub(super) fn open(
     marks: Marks,
     controls: &mut CongestionControls,
 ) -> Result<Option<QuicCarrier>, StartError> {
-    let open = |leg| QuicCarrier::new(leg, marks.beside_quic(), controls.shared());
+    let memory = cgroup::memory_limit();
+    let open = |leg| QuicCarrier::new(leg, marks.beside_quic(), controls.shared(), memory);
     Ok({ config.tunnelled_leg() }.map(open).transpose()?)
 }
 
