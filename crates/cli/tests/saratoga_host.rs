@@ -2,84 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "support/server.rs"]
+mod server;
 mod support;
 
 use bentpipe_wire::saratoga::{Entry, Frame, Kind, Metadata};
-use std::io::{BufRead as _, Read};
+use server::{Server, assert_code, shell, under};
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::PROGRAM;
-
-/// A server; killed when dropped.
-struct Server {
-    child: Child,
-    address: String,
-    said: Option<ChildStderr>,
-}
-
-impl Server {
-    /// Of `folder`, begun by the shell after `before`.
-    fn start(before: &str, folder: &Path, arguments: &[&str]) -> Self {
-        Self::begin(shell(before), folder, arguments)
-    }
-
-    /// Of `folder`, by `program`.
-    fn begin(mut program: Command, folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = program
-            .args(["saratoga", "serve"])
-            .arg(folder)
-            .args(["--rate", "100Mbit/s", "--listen", "127.0.0.1:0"])
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = child.stderr.take();
-        let address = support::address_of(&mut child);
-        Self {
-            child,
-            address,
-            said,
-        }
-    }
-
-    /// What it has said, after its end: by SIGTERM, for its log is written by a thread of its own.
-    fn end(mut self) -> String {
-        support::send_signal(self.child.id(), "TERM");
-        let mut said = String::new();
-        let mut from = self.said.take().unwrap();
-        from.read_to_string(&mut said).unwrap();
-        said
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The program with what follows, begun by the shell after `before`.
-fn shell(before: &str) -> Command {
-    under(&format!("{before} exec"))
-}
-
-/// The program with what follows, begun by what `before` ends with.
-fn under(before: &str) -> Command {
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("{before} \"$@\""));
-    shell.args(["sh", PROGRAM]);
-    shell
-}
-
-fn assert_code(output: &Output, code: i32) -> String {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    said
-}
 
 /// Names come from anybody: in the log they neither drive the terminal nor begin a line.
 #[test]
@@ -435,93 +368,4 @@ fn what_the_server_could_not_do_is_in_its_log() {
         said.contains("not deleted") && said.contains("folder"),
         "{said}"
     );
-}
-
-/// A file system in a file, which can be frozen; thawed and unmounted when dropped.
-struct Freezable(std::path::PathBuf);
-
-impl Freezable {
-    fn mount(image: &Path, at: &Path) -> Self {
-        std::fs::File::create(image)
-            .unwrap()
-            .set_len(16 << 20)
-            .unwrap();
-        run("mkfs.ext4", &["-q", image.to_str().unwrap()]);
-        std::fs::create_dir(at).unwrap();
-        run(
-            "mount",
-            &["-o", "loop", image.to_str().unwrap(), at.to_str().unwrap()],
-        );
-        Self(at.to_owned())
-    }
-
-    fn freeze(&self) {
-        run("fsfreeze", &["-f", self.0.to_str().unwrap()]);
-    }
-
-    fn thaw(&self) {
-        run("fsfreeze", &["-u", self.0.to_str().unwrap()]);
-    }
-}
-
-impl Drop for Freezable {
-    fn drop(&mut self) {
-        for (program, flag) in [("fsfreeze", "-u"), ("umount", "-l")] {
-            let _ = Command::new(program)
-                .arg(flag)
-                .arg(&self.0)
-                .stderr(Stdio::null())
-                .status();
-        }
-    }
-}
-
-fn run(program: &str, arguments: &[&str]) {
-    let status = Command::new(program).args(arguments).status().unwrap();
-    assert!(status.success(), "{program} {arguments:?}");
-}
-
-/// One that hangs holds all sessions; who looks into the log knows which, and when it answers all goes on.
-#[test]
-fn a_file_system_that_does_not_answer_is_told_of() {
-    bentpipe_os::need!(
-        Root,
-        Program("mkfs.ext4"),
-        Program("fsfreeze"),
-        Program("losetup")
-    );
-    let (place, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    std::fs::write(place.path().join("a"), "content").unwrap();
-    let hangs = Freezable::mount(&place.path().join("image"), &there.path().join("hangs"));
-    let mut server = Server::start("", there.path(), &["--allow", "put"]);
-    hangs.freeze();
-    let mut put = shell("")
-        .args([
-            "saratoga",
-            "put",
-            &server.address,
-            "a",
-            "--to",
-            "hangs",
-            "--rate=10Mbit/s",
-        ])
-        .current_dir(place.path())
-        .spawn()
-        .unwrap();
-    let mut said = std::io::BufReader::new(server.said.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("does not answer") {
-        line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "it ended");
-    }
-    assert!(line.contains("/hangs"), "{line}");
-    hangs.thaw();
-    assert!(put.wait().unwrap().success());
-    assert_eq!(
-        std::fs::read(there.path().join("hangs/a")).unwrap(),
-        b"content"
-    );
-    line.clear();
-    said.read_line(&mut line).unwrap();
-    assert!(line.contains("it answers again"), "{line}");
 }

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 /// How long an interrupted transfer may be gone on with.
@@ -18,8 +19,8 @@ const KEEP: Duration = Duration::from_secs(7 * 86_400);
 /// Between two looks at what is there.
 pub const PAUSE: Duration = Duration::from_secs(3600);
 
-/// Removes in `tree` what nobody has gone on with, in a thread.
-pub fn remove_in_background(tree: &Tree) {
+/// Removes in `tree` what nobody has gone on with, in a thread: `None` where there may be none.
+pub fn remove_in_background(tree: &Tree) -> Option<JoinHandle<()>> {
     let tree = tree.clone();
     let work = move || match remove(&tree, SystemTime::now() - KEEP) {
         Ok(0) => {}
@@ -30,9 +31,8 @@ pub fn remove_in_background(tree: &Tree) {
         Err(error) => tracing::warn!(%error, "what nobody went on with cannot be looked for"),
     };
     // What fails now is tried again an hour later.
-    let _ = std::thread::Builder::new()
-        .name("leftovers".to_owned())
-        .spawn(work);
+    let builder = std::thread::Builder::new().name("leftovers".to_owned());
+    builder.spawn(work).ok()
 }
 
 /// Directories one in another that are looked through at most.

@@ -132,6 +132,9 @@ struct Queue {
     free: usize,
     /// FairSemaphore that were given.
     given: u64,
+    /// When those began that are held, and how many were taken for stuck and have made room.
+    held: BTreeMap<u64, Instant>,
+    stuck: usize,
     /// For whom threads wait: how many, and which turn was the last of their own.
     waiting: BTreeMap<IpAddr, (usize, u64)>,
 }
@@ -142,9 +145,16 @@ pub struct Turn {
     turns: FairSemaphore,
     whom: IpAddr,
     since: Instant,
+    number: u64,
     /// It was not given back meanwhile.
     held: bool,
 }
+
+/// Who has a turn for so long, and comes to no next step, waits for a file system that does not answer: another has its turn
+/// beside it.
+const STUCK: Duration = Duration::from_secs(5);
+/// So many threads may be stuck so; beyond that, others wait for them.
+const MOST_STUCK: usize = 64;
 
 /// A turn that lasts longer is given back between two steps of the work, and taken again, where others wait.
 const SLICE: Duration = Duration::from_millis(100);
@@ -158,6 +168,8 @@ impl FairSemaphore {
         let queue = Queue {
             free: count.max(1),
             given: 0,
+            held: BTreeMap::new(),
+            stuck: 0,
             waiting: BTreeMap::new(),
         };
         Self(Arc::new((Mutex::new(queue), Condvar::new())))
@@ -190,13 +202,20 @@ impl FairSemaphore {
             if let Err(error) = cancel.check() {
                 break Err(error);
             }
+            let now = timer::now();
+            if queue.free == 0 {
+                queue.pass_by_stuck(now);
+            }
             if queue.free > 0 && queue.next() == Some(whom) {
                 queue.free -= 1;
                 queue.given += 1;
+                let number = queue.given;
+                queue.held.insert(number, now);
                 break Ok(Turn {
                     turns: self.clone(),
                     whom,
-                    since: timer::now(),
+                    since: now,
+                    number,
                     held: true,
                 });
             }
@@ -224,6 +243,22 @@ impl Queue {
         let next = self.waiting.iter().min_by_key(|(_, (_, last))| *last);
         next.map(|(whom, _)| *whom)
     }
+
+    /// Makes room where the turn that was given first is stuck.
+    fn pass_by_stuck(&mut self, now: Instant) {
+        if let Some(first) = self.held.first_entry()
+            && now.since(*first.get()) >= STUCK
+            && self.stuck < MOST_STUCK
+        {
+            first.remove();
+            self.stuck += 1;
+            self.free += 1;
+            tracing::warn!(
+                stuck = self.stuck,
+                "a list or checksum waits for a file system that does not answer; others go on beside it"
+            );
+        }
+    }
 }
 
 impl Turn {
@@ -243,7 +278,13 @@ impl Turn {
 
     fn give_back(&mut self) {
         if std::mem::take(&mut self.held) {
-            self.turns.queue().free += 1;
+            let mut queue = self.turns.queue();
+            match queue.held.remove(&self.number) {
+                Some(_) => queue.free += 1,
+                // Another had it meanwhile.
+                None => queue.stuck -= 1,
+            }
+            drop(queue);
             self.turns.0.1.notify_all();
         }
     }

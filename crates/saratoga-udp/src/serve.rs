@@ -34,6 +34,7 @@ use lists::Lists;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use stranger_log::StrangerLog;
 use taken::Taken;
 use time_budget::TimeBudget;
@@ -134,12 +135,16 @@ impl Server {
     /// An error of the socket. Errors of one session are logged.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         let mut tidy_at = timer::now();
+        let mut tidying: Option<JoinHandle<()>> = None;
         let hang_watch = HangWatch::start();
         while !stop.load(Ordering::Relaxed) {
             hang_watch.turn();
             if tidy_at <= timer::now() {
                 tidy_at = timer::now() + leftovers::PAUSE;
-                leftovers::remove_in_background(&self.tree);
+                // One that waits for a file system that does not answer stays the only one.
+                if tidying.as_ref().is_none_or(JoinHandle::is_finished) {
+                    tidying = leftovers::remove_in_background(&self.tree);
+                }
             }
             let turn = self.endpoint.turn(LOOK)?;
             for ended in &turn.ended {

@@ -2,6 +2,7 @@
 //! system (a server of NFS that is gone, a FUSE program that is stuck) holds them all: another thread sees that no turn
 //! ends, and says in the log what is waited for.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,12 +83,36 @@ fn look(call: &Path, turns: &AtomicU64, over: &AtomicBool) {
     }
 }
 
-/// The file or directory whose system call a thread waits in, of which the kernel says `call`.
+/// The file or directory that a thread waits for in the system call of which the kernel says `call`.
 fn waited_for(call: &Path) -> Option<String> {
     let call = std::fs::read_to_string(call).ok()?;
     // All those that name a file do so by a descriptor first. What computes is `running`.
-    let descriptor = call.split(' ').nth(1)?.strip_prefix("0x")?;
-    let descriptor = u32::from_str_radix(descriptor, 16).ok()?;
+    let mut words = call.split(' ');
+    let number = words.next()?.parse().ok()?;
+    let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (descriptor, second) = (argument()?, argument()?);
     let path = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
+    let name = BY_NAME.contains(&number).then(|| text_at(second)).flatten();
+    let path = name.map_or(path.clone(), |name| path.join(name));
     Some(path.display().to_string())
+}
+
+/// System calls whose second argument is a path from the directory on that the first one names.
+const BY_NAME: [libc::c_long; 7] = [
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_mkdirat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_statx,
+    libc::SYS_faccessat,
+];
+
+/// The text that ends with a zero at `address` in this process.
+fn text_at(address: u64) -> Option<String> {
+    let mut octets = [0; 1024];
+    let memory = std::fs::File::open("/proc/self/mem").ok()?;
+    let len = memory.read_at(&mut octets, address).ok()?;
+    let text = octets[..len].split(|octet| *octet == 0).next()?;
+    Some(String::from_utf8_lossy(text).into_owned())
 }
