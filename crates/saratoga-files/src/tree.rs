@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -217,6 +217,45 @@ impl Tree {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(errno) => Err(Error::file("delete", path)(errno.into())),
         }
+    }
+
+    /// Where other file systems are mounted in it: paths from it on.
+    pub fn mounts_below(&self) -> Vec<String> {
+        let own = format!("/proc/self/fd/{}", self.root().as_raw_fd());
+        let list = std::fs::read_to_string("/proc/self/mountinfo");
+        let (Ok(own), Ok(list)) = (std::fs::read_link(own), list) else {
+            return Vec::new();
+        };
+        let own = own.display().to_string();
+        let below = |line: &str| {
+            // What would part the words of a line is written in octal.
+            let place = line.split(' ').nth(4)?;
+            let place = [
+                ("\\040", " "),
+                ("\\011", "\t"),
+                ("\\012", "\n"),
+                ("\\134", "\\"),
+            ]
+            .iter()
+            .fold(place.to_owned(), |place, (code, char)| {
+                place.replace(code, char)
+            });
+            let rest = place.strip_prefix(own.trim_end_matches('/'))?;
+            let rest = rest.strip_prefix('/')?;
+            (!rest.is_empty()).then(|| rest.to_owned())
+        };
+        list.lines().filter_map(below).collect()
+    }
+
+    /// Asks the file system of the directory at `path` something that only itself can answer, as long as that takes.
+    pub fn ask(&self, path: &str) {
+        let opened = beneath(
+            self.root(),
+            path,
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        );
+        // An error is an answer.
+        let _ = opened.and_then(room);
     }
 
     /// Octets that may still be written.

@@ -3,6 +3,7 @@
 mod accept;
 mod hang_watch;
 mod lists;
+mod mounts;
 mod stranger_log;
 mod taken;
 mod time_budget;
@@ -31,6 +32,7 @@ use bentpipe_wire::saratoga::{
 use core::time::Duration;
 use hang_watch::HangWatch;
 use lists::Lists;
+use mounts::Mounts;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +75,7 @@ pub struct Server {
     /// Files are summed up a few at once: they share the processors and the disk.
     turns: FairSemaphore,
     lists: Lists,
+    mounts: Mounts,
     /// Takes that are over, whose final STATUS may be asked for again.
     taken: Taken,
     /// Working time for peers that have proved nothing.
@@ -86,6 +89,8 @@ pub struct Server {
 const MOST_NAME: usize = 200;
 /// Between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(200);
+/// The same where something waits for a file system's answer.
+const SOON: Duration = Duration::from_millis(2);
 
 impl Server {
     /// Opens the port. Where this process may have few descriptors or little memory, it serves fewer sessions at once
@@ -107,6 +112,7 @@ impl Server {
         };
         Ok(Self {
             endpoint,
+            mounts: Mounts::below(&tree),
             tree,
             config,
             beacon_sender,
@@ -146,7 +152,8 @@ impl Server {
                     tidying = leftovers::remove_in_background(&self.tree);
                 }
             }
-            let turn = self.endpoint.turn(LOOK)?;
+            let waited_for = self.mounts.is_waited_for();
+            let turn = self.endpoint.turn(if waited_for { SOON } else { LOOK })?;
             for ended in &turn.ended {
                 let (peer, path) = (ended.key.0, &ended.path);
                 if !self.may_tell_of(ended.key) {
@@ -162,6 +169,10 @@ impl Server {
             self.endpoint.remove_ended(&turn)?;
             for (key, datagram) in turn.strays {
                 self.stray(key, &datagram);
+            }
+            for waiting in self.mounts.take_waiting() {
+                let (request, from) = (&waiting.request, waiting.key.0);
+                self.admit(request, from, waiting.seal, waiting.validation);
             }
             let now = timer::now();
             self.validator.tidy(now);

@@ -1,6 +1,7 @@
 //! Accepts sessions: handles datagrams that belong to none, from the first REQUEST to the session that it begins.
 
 use super::Server;
+use super::mounts::{Verdict, Waiting};
 use crate::Error;
 use crate::authenticate::{Novelty, Proof, is_signed, signature};
 use crate::endpoint::{Key, key};
@@ -118,10 +119,7 @@ impl Server {
             Some(request) if seal.is_some() || !may_work => {
                 return self.ask(key, request, seal.as_ref());
             }
-            Some(request) => {
-                self.validator.forget(key);
-                request.path.clone()
-            }
+            Some(request) => request.path.clone(),
             None if self.blind_allowed() && may_work => metadata.entry.path.clone(),
             // As if it had been lost: who is there sends it again.
             None if self.blind_allowed() => {
@@ -129,6 +127,13 @@ impl Server {
             }
             None => return self.refuse_with(key, Code::DENIED, None),
         };
+        if !matches!(self.mounts.verdict(&path, began), Verdict::Go) {
+            // As if it had been lost.
+            return;
+        }
+        if asked.is_some() {
+            self.validator.forget(key);
+        }
         self.limit_unproven();
         let received = self.receive(key, &path, asked, None, PeerValidation::Unproven);
         if let Some(session) = self.endpoint.sessions.get_mut(&key)
@@ -354,8 +359,8 @@ impl Server {
         self.endpoint.reply(&question, key.0, seal);
     }
 
-    /// Serves `request`, whose source address is proven.
-    fn admit(
+    /// Serves `request`, whose source address is proven, as soon as the file system that it is about answers.
+    pub(super) fn admit(
         &mut self,
         request: &Request,
         from: SocketAddr,
@@ -363,6 +368,25 @@ impl Server {
         validation: PeerValidation,
     ) {
         let key = key(from, request.session);
+        let verdict = match self.mounts.verdict(&request.path, timer::now()) {
+            Verdict::Go => Ok(()),
+            Verdict::Wait => {
+                let waiting = Waiting {
+                    request: request.clone(),
+                    key,
+                    seal: seal.clone(),
+                    validation,
+                };
+                match self.mounts.wait(waiting) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
+            Verdict::Refuse(error) => Err(error),
+        };
+        if let Err(error) = verdict {
+            return self.refuse(key, &error, seal.as_ref());
+        }
         self.taken.forget(key);
         if self.config.key.is_some() {
             self.seen.note(request, from);
