@@ -3,7 +3,7 @@
 use crate::coefficients::coefficients;
 use crate::equations::length_of;
 use crate::frame::{Frame, Window};
-use crate::gf256::{add_scaled, combine};
+use crate::gf256::{combine, mul};
 use crate::{Report, Strength};
 use bentpipe_base::Instant;
 use bytes::Bytes;
@@ -185,7 +185,9 @@ impl Encoder {
         let terms: Vec<(u8, &[u8])> = factors.zip(self.packets.iter().map(|it| &it[..])).collect();
         let mut length = [0; 2];
         for (factor, packet) in &terms {
-            add_scaled(&mut length, &length_of(packet), *factor);
+            for (sum, octet) in length.iter_mut().zip(length_of(packet)) {
+                *sum ^= mul(*factor, octet);
+            }
         }
         let mut symbol = vec![0; longest];
         combine(&mut symbol, &terms);

@@ -29,6 +29,11 @@ pub fn is_frame(datagram: &[u8]) -> bool {
     matches!(datagram.first(), Some(&(SOURCE | REPAIR)))
 }
 
+/// Whether a datagram begins as a repair does.
+pub fn is_repair(datagram: &[u8]) -> bool {
+    datagram.first() == Some(&REPAIR)
+}
+
 /// The source packets that a repair is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {

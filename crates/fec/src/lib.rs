@@ -33,7 +33,7 @@ pub use code_rate::{Strength, StrengthError, silence};
 pub use decoder::Received;
 pub use encoder::{Config, FRESH, Overhead, Sent};
 pub use fec_layer::{Counters, Layer, Side};
-pub use frame::{Frame, ParseError, REPAIR_HEADER, SOURCE_HEADER, Window, is_frame};
+pub use frame::{Frame, ParseError, REPAIR_HEADER, SOURCE_HEADER, Window, is_frame, is_repair};
 pub use loss_report::Report;
 
 /// Packets that a repair may be made of. A decoder remembers twice as many.

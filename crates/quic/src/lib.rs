@@ -43,7 +43,7 @@ mod stack_interface;
 mod token_bucket;
 mod trust;
 
-pub use bentpipe_fec::{Overhead, Strength};
+pub use bentpipe_fec::{Overhead, Strength, is_repair};
 pub use certificates::{Certificates, TlsServer, UnusableCertificate};
 pub use config::{Config, ConfigError, Limits};
 pub use congestion::{CongestionControl, UnusableControl};

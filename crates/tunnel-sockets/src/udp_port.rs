@@ -2,55 +2,82 @@
 
 use crate::driver::{Driver, DriverError, UDP, kernel};
 use bentpipe_base::Instant;
-use bentpipe_quic::Datagram;
+use bentpipe_quic::{Datagram, is_repair};
 use bentpipe_sockets::epoll::Interest;
 use bentpipe_sockets::udp::{BATCH, SEGMENTS, Udp};
 use bytes::BytesMut;
 use std::io;
 
 /// Puts datagrams into batches that each leave by one call, where the stack gives them one by one, as it does with forward error
-/// correction.
+/// correction. Repairs are longer than packets, and leave behind the batch of those between which they were made.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
-    /// What did not fit the batch before.
+    repairs: Option<Datagram>,
+    /// What went with neither.
     next: Option<Datagram>,
 }
 
 impl Batches {
-    /// The next datagram or batch of what `transmit` gives, in its order.
+    /// The next datagram or batch of what `transmit` gives.
     pub(crate) fn next(
         &mut self,
         mut transmit: impl FnMut() -> Option<Datagram>,
     ) -> Option<Datagram> {
+        if let Some(repairs) = self.repairs.take() {
+            return Some(repairs);
+        }
         let mut batch = self.next.take().or_else(&mut transmit)?;
-        let segment = batch.data.len();
-        if batch.segment.is_some() || segment == 0 {
+        let length = batch.data.len();
+        if batch.segment.is_some() {
             return Some(batch);
         }
-        for _ in 1..SEGMENTS.min(BATCH / segment) {
-            let Some(next) = transmit() else {
-                break;
-            };
-            let joins = next.segment.is_none()
-                && (next.peer, next.local) == (batch.peer, batch.local)
-                && (1..=segment).contains(&next.data.len());
-            if !joins {
-                self.next = Some(next);
-                break;
-            }
-            if batch.segment.is_none() {
-                let first = core::mem::replace(&mut batch.data, BytesMut::with_capacity(BATCH));
-                batch.data.extend_from_slice(&first);
-                batch.segment = Some(segment);
-            }
-            batch.data.extend_from_slice(&next.data);
+        while let Some(next) = transmit() {
             // The last one alone may be shorter.
-            if next.data.len() < segment {
+            let is_last = next.data.len() < length;
+            let left = match join(&mut batch, next) {
+                Some(left) if left.data.len() > length && is_repair(&left.data) => {
+                    self.put_aside(left)
+                }
+                left => left,
+            };
+            if is_last || left.is_some() {
+                self.next = left;
                 break;
             }
         }
         Some(batch)
     }
+
+    /// Keeps a repair with those before it; gives it back where it is for another peer, or too much for one call.
+    fn put_aside(&mut self, repair: Datagram) -> Option<Datagram> {
+        match &mut self.repairs {
+            Some(repairs) => join(repairs, repair),
+            repairs => {
+                *repairs = Some(repair);
+                None
+            }
+        }
+    }
+}
+
+/// Puts `next` behind `batch`; gives it back where it is for another peer, longer, or too much for one call.
+fn join(batch: &mut Datagram, next: Datagram) -> Option<Datagram> {
+    let held = batch.data.len();
+    let segment = batch.segment.unwrap_or(held);
+    let fits = next.segment.is_none()
+        && (next.peer, next.local) == (batch.peer, batch.local)
+        && (1..=segment).contains(&next.data.len())
+        && held + next.data.len() <= BATCH
+        && held < segment * SEGMENTS;
+    if !fits {
+        return Some(next);
+    }
+    if batch.segment.is_none() {
+        batch.data.reserve(BATCH - held);
+        batch.segment = Some(segment);
+    }
+    batch.data.extend_from_slice(&next.data);
+    None
 }
 
 /// Batches that a turn receives at most.
@@ -144,8 +171,14 @@ mod tests {
         }
     }
 
+    fn repair(length: usize, port: u16) -> Datagram {
+        let mut repair = datagram(length, port);
+        repair.data[0] = 0x0d;
+        repair
+    }
+
     /// Lengths and segments of the batches that `datagrams` become.
-    fn batched(datagrams: Vec<Datagram>) -> Vec<(usize, Option<usize>)> {
+    fn batched<const N: usize>(datagrams: [Datagram; N]) -> Vec<(usize, Option<usize>)> {
         let mut datagrams = datagrams.into_iter();
         let mut batches = Batches::default();
         core::iter::from_fn(|| batches.next(|| datagrams.next()))
@@ -154,30 +187,52 @@ mod tests {
     }
 
     #[test]
-    fn sources_between_two_repairs_leave_together() {
-        let lengths = [1458, 1458, 1458, 1464, 1458, 1458, 1458, 1464, 80];
-        let frames = lengths.map(|length| datagram(length, 1)).to_vec();
-        let together = [
-            (3 * 1458, Some(1458)),
-            // A repair is longer than what it follows, so that one packet ends its batch.
-            (1464 + 1458, Some(1464)),
-            (2 * 1458, Some(1458)),
-            (1464 + 80, Some(1464)),
+    fn repairs_leave_behind_the_packets_between_which_they_were_made() {
+        let source = || datagram(1458, 1);
+        let (fixed, tail) = (|| repair(1464, 1), || datagram(80, 1));
+        let long = [
+            source(),
+            source(),
+            fixed(),
+            source(),
+            fixed(),
+            source(),
+            tail(),
+            source(),
         ];
-        assert_eq!(batched(frames), together);
+        let together = [
+            (4 * 1458 + 80, Some(1458)),
+            (2 * 1464, Some(1464)),
+            (1458, None),
+        ];
+        assert_eq!(batched(long), together);
+        // One that is due at once is not kept for the end.
+        let together = [(1464 + 1458, Some(1464)), (1458, None)];
+        assert_eq!(batched([fixed(), source(), source()]), together);
+        // What is no repair overtakes nothing, and nothing overtakes it.
+        let longer = [datagram(80, 1), source(), datagram(80, 1)];
+        assert_eq!(batched(longer), [(80, None), (1458 + 80, Some(1458))]);
     }
 
     #[test]
     fn a_batch_is_for_one_peer_and_no_longer_than_the_kernel_takes() {
-        let frames = vec![datagram(1200, 1), datagram(1200, 2), datagram(1200, 2)];
-        assert_eq!(batched(frames), [(1200, None), (2400, Some(1200))]);
-        let short = batched(vec![datagram(100, 1); 65]);
+        let two = [datagram(1200, 1), datagram(1200, 2), datagram(1200, 2)];
+        assert_eq!(batched(two), [(1200, None), (2400, Some(1200))]);
+        let short = batched([(); 65].map(|()| datagram(100, 1)));
         assert_eq!(short, [(6400, Some(100)), (100, None)]);
-        let long = batched(vec![datagram(9000, 1); 8]);
+        let long = batched([(); 8].map(|()| datagram(9000, 1)));
         assert_eq!(long, [(63_000, Some(9000)), (9000, None)]);
         let mut of_the_stack = datagram(3000, 1);
         of_the_stack.segment = Some(1500);
-        let kept = batched(vec![datagram(1500, 1), of_the_stack]);
-        assert_eq!(kept, [(1500, None), (3000, Some(1500))]);
+        let kept = batched([datagram(1500, 1), of_the_stack, datagram(1500, 1)]);
+        assert_eq!(kept, [(1500, None), (3000, Some(1500)), (1500, None)]);
+        let repairs = [
+            datagram(100, 1),
+            repair(110, 1),
+            repair(110, 2),
+            repair(110, 2),
+        ];
+        let apart = [(100, None), (110, None), (220, Some(110))];
+        assert_eq!(batched(repairs), apart);
     }
 }
