@@ -26,6 +26,8 @@ pub(crate) struct Preparing {
     patience: Duration,
     until: Instant,
     question: Option<Box<Question>>,
+    /// What was prepared while the server is asked: another question would be one session's too many.
+    prepared: Option<Box<Outgoing>>,
 }
 
 /// What a client asks of its server meanwhile.
@@ -85,6 +87,12 @@ impl Question {
         Some(Frame::Request(self.request.clone()))
     }
 
+    /// It was sent, and has no answer.
+    fn is_open(&self) -> bool {
+        let sent = self.request.authentication.is_empty() && self.ask_at > self.began + SOON;
+        sent && self.answer.is_none()
+    }
+
     fn failure(&self, now: Instant) -> Option<Failure> {
         let asked = self.request.authentication.is_empty();
         let silent = asked && self.answer.is_none() && now >= self.began + SOON + self.silence;
@@ -101,6 +109,7 @@ impl Preparing {
             patience,
             until: timer::now() + patience,
             question: None,
+            prepared: None,
         }
     }
 
@@ -140,27 +149,40 @@ impl Preparing {
         path: &str,
         now: Instant,
     ) -> Option<Result<Box<Outgoing>, Error>> {
+        let question = self.question.as_deref_mut();
         let failure = match self.task.try_recv() {
-            Ok(Ok(mut outgoing)) => {
-                let answer = self
-                    .question
-                    .as_mut()
-                    .and_then(|question| question.answer.take());
-                if let Some((answer, at)) = answer
-                    && now.since(at) < FRESH
-                {
-                    outgoing.input(answer, now);
-                }
-                return Some(Ok(outgoing));
+            _ if self.prepared.is_some() => question?.failure(now),
+            Ok(Ok(outgoing)) => {
+                self.prepared = Some(outgoing);
+                question.and_then(|question| question.failure(now))
             }
             Ok(Err(error)) => return Some(Err(error)),
-            Err(TryRecvError::Disconnected) => Failure::Own(Code::CANNOT_SEND),
-            Err(TryRecvError::Empty) if self.until <= now => Failure::Silence,
-            Err(TryRecvError::Empty) => {
-                let question = self.question.as_ref();
-                question.and_then(|question| question.failure(now))?
-            }
+            Err(TryRecvError::Disconnected) => Some(Failure::Own(Code::CANNOT_SEND)),
+            Err(TryRecvError::Empty) if self.until <= now => Some(Failure::Silence),
+            Err(TryRecvError::Empty) => question.and_then(|question| question.failure(now)),
+        };
+        let Some(failure) = failure else {
+            return self.begin(now).map(Ok);
         };
         Some(Err(Error::session(path, failure)))
+    }
+
+    /// What was prepared, unless the answer to a question is still to come.
+    fn begin(&mut self, now: Instant) -> Option<Box<Outgoing>> {
+        let question = self.question.as_deref();
+        if question.is_some_and(Question::is_open) {
+            return None;
+        }
+        let mut outgoing = self.prepared.take()?;
+        let answer = self
+            .question
+            .as_mut()
+            .and_then(|question| question.answer.take());
+        if let Some((answer, at)) = answer
+            && now.since(at) < FRESH
+        {
+            outgoing.input(answer, now);
+        }
+        Some(outgoing)
     }
 }
