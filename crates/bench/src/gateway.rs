@@ -348,12 +348,12 @@ mod tests {
         })
         .unwrap();
         assert_eq!(heard, 8);
-        // Bounds that any working machine keeps and a wrong unit does not.
+        // Bounds that any working machine keeps and a wrong unit does not. Others free memory of the kernel meanwhile.
         let bounds = [
             ("goodput_down_1", 0.1..1000.0),
             ("round_trip", 2.0..20_000.0),
             ("connects_1", 20.0..200_000.0),
-            ("idle_kernel_memory", 2_000.0..50_000.0),
+            ("idle_kernel_memory", 1_000.0..50_000.0),
         ];
         assert_eq!(report.entries().len(), bounds.len());
         for (entry, (figure, bound)) in report.entries().iter().zip(bounds) {
