@@ -241,6 +241,48 @@ fn expect_a_dead_router_told_to_its_own(handshake: Handshake) {
     });
 }
 
+/// An operator who empties the neighbour table while servers are waited for: the kernel names each neighbour as failed, though
+/// it was not asked, and without us nobody hears of that.
+#[test]
+fn neighbours_that_an_operator_forgets_are_not_silent() {
+    need!(Root, Tproxy);
+    std::thread::scope(|scope| {
+        for handshake in HANDSHAKES {
+            scope.spawn(move || expect_forgotten_neighbours_untold(handshake));
+        }
+    });
+}
+
+fn expect_forgotten_neighbours_untold(handshake: Handshake) {
+    let stage = Stage::new();
+    let gateway = stage.split_after(handshake);
+    let servers = Ip::BOTH.map(|ip| stage.listen(ip));
+    for server in &servers {
+        converse(&mut stage.connect(server.address()), &mut server.accept());
+    }
+    eventually("no flow", || gateway.meter.read().open == 0);
+    firewall(&stage.server, &format!("{SYN} drop"));
+    std::thread::scope(|scope| {
+        let clients = servers.each_ref().map(|server| {
+            let (stage, to) = (&stage, server.address());
+            scope.spawn(move || stage.connect(to))
+        });
+        eventually("two dials", || gateway.meter.read().open == 2);
+        for family in ["-4", "-6"] {
+            let mut flush = stage.gateway.command("ip");
+            flush.args([family, "neigh", "flush", "dev", "lan0"]);
+            assert!(flush.status().unwrap().success());
+        }
+        // Both dials are repeated after a second.
+        std::thread::sleep(Duration::from_millis(300));
+        firewall(&stage.server, "accept");
+        for (server, client) in servers.iter().zip(clients) {
+            converse(&mut client.join().unwrap(), &mut server.accept());
+        }
+    });
+    assert_eq!(gateway.meter.read().unreachable, 0, "{handshake:?}");
+}
+
 #[test]
 fn silence_is_met_with_silence() {
     need!(Root, Tproxy);

@@ -19,8 +19,10 @@ const RTM_GETROUTE: u16 = 26;
 const GROUP: u32 = 4;
 /// The index of `lo` in every namespace.
 const LOOPBACK: u32 = 1;
-/// NUD_FAILED: all solicitations stayed without answer.
+/// NUD_FAILED: all solicitations stayed without answer, or somebody has the entry deleted.
 const FAILED: u16 = 0x20;
+/// `nlmsg_pid` in the header of a message.
+const ON_BEHALF_OF: usize = 12;
 /// The length of `struct ndmsg` and of `rtmsg`.
 const BODY: usize = 12;
 /// NDA_DST and RTA_DST, and the other attributes of a route: RTA_SRC, RTA_IIF, RTA_OIF, RTA_GATEWAY, RTA_MARK,
@@ -63,7 +65,8 @@ impl Neighbours {
     }
 
     /// Those that did not answer, since the last time. Where the kernel had to drop changes
-    /// because they were not taken in time, those are missing.
+    /// because they were not taken in time, those are missing. An entry that somebody deletes (`ip neigh flush`)
+    /// is told of as failed too, but on behalf of that program, where the kernel's own finding is of nobody's.
     pub fn failed(&mut self) -> io::Result<Vec<Neighbour>> {
         let mut failed = Vec::new();
         loop {
@@ -75,7 +78,8 @@ impl Neighbours {
             };
             let mut rest = &self.buffer[..length];
             while let Some((kind, body, next)) = message(rest) {
-                if kind == RTM_NEWNEIGH && u16_at(body, 8) == Some(FAILED) {
+                let found_by_kernel = u32_at(rest, ON_BEHALF_OF) == Some(0);
+                if kind == RTM_NEWNEIGH && found_by_kernel && u16_at(body, 8) == Some(FAILED) {
                     let address = address(body, DESTINATION);
                     failed.extend(address.zip(u32_at(body, 4)).map(Neighbour::from));
                 }
