@@ -14,7 +14,6 @@ use std::os::fd::OwnedFd;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
-const NLMSG_DONE: u16 = 3;
 /// NLM_F_REQUEST | NLM_F_ACK.
 const REQUEST_ACK: u16 = 5;
 /// NLM_F_REQUEST | NLM_F_DUMP.
@@ -166,30 +165,14 @@ impl Diag {
         mut each: impl FnMut(&[u8]),
     ) -> io::Result<()> {
         for family in [AddressFamily::INET, AddressFamily::INET6] {
-            self.dump_family(&request(family, states, wanted), &mut each)?;
+            let request = request(family, states, wanted);
+            netlink_message::dump(&self.socket, &request, &mut self.buffer, |kind, body| {
+                if kind == SOCK_DIAG_BY_FAMILY {
+                    each(body);
+                }
+            })?;
         }
         Ok(())
-    }
-
-    fn dump_family(&mut self, request: &[u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
-        send(&self.socket, request, SendFlags::empty())?;
-        loop {
-            let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
-                Ok((length, _)) => length,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            let mut rest = &self.buffer[..length];
-            while let Some((kind, body, next)) = message(rest) {
-                match kind {
-                    NLMSG_DONE => return Ok(()),
-                    NLMSG_ERROR => return refusal(body).map_or(Ok(()), Err),
-                    SOCK_DIAG_BY_FAMILY => each(body),
-                    _ => {}
-                }
-                rest = next;
-            }
-        }
     }
 }
 

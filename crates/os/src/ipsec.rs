@@ -2,7 +2,7 @@
 //! for this machine as what it forwards.
 
 use bentpipe_sockets::netlink_message::{
-    HEADER, NLMSG_ERROR, attributes, header, message, open, refusal, u16_at, u32_at,
+    HEADER, attributes, dump, header, message, open, u16_at, u32_at,
 };
 use rustix::net::{RecvFlags, SendFlags, netlink, recv, send};
 use std::collections::BTreeSet;
@@ -19,7 +19,6 @@ const COUNTS: u16 = 1;
 const POLICY: u16 = 0x13;
 const LIST: u16 = 0x15;
 const REQUEST_DUMP: u16 = 0x301;
-const NLMSG_DONE: u16 = 3;
 /// `struct xfrm_userpolicy_info`: its selector, of addresses, ports and the rest, its priority, direction and action, and
 /// its length.
 const SELECTOR: usize = 56;
@@ -48,31 +47,18 @@ pub fn judged_apart() -> io::Result<BTreeSet<(Prefix, Prefix)>> {
         Err(error) => return Err(error),
     };
     let request = header(HEADER, LIST, REQUEST_DUMP);
-    send(&socket, &request, SendFlags::empty())?;
     let mut policies = [BTreeSet::new(), BTreeSet::new()];
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let length = match recv(&socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((length, _)) => length,
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        };
-        let mut rest = &buffer[..length];
-        while let Some((kind, body, next)) = message(rest) {
-            match kind {
-                NLMSG_DONE => return Ok(apart(&policies)),
-                NLMSG_ERROR => return refusal(body).map_or(Ok(apart(&policies)), Err),
-                POLICY => match body.get(DIRECTION) {
-                    Some(&IN) => policies[0].extend(policy(body)),
-                    Some(&FWD) => policies[1].extend(policy(body)),
-                    // What leaves, and single sockets.
-                    _ => {}
-                },
+    dump(&socket, &request, &mut vec![0; 64 * 1024], |kind, body| {
+        if kind == POLICY {
+            match body.get(DIRECTION) {
+                Some(&IN) => policies[0].extend(policy(body)),
+                Some(&FWD) => policies[1].extend(policy(body)),
+                // What leaves, and single sockets.
                 _ => {}
             }
-            rest = next;
         }
-    }
+    })?;
+    Ok(apart(&policies))
 }
 
 /// What of a policy has to be equal: its selector, its priority and action, and its attributes, templates among them.

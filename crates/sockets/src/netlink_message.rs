@@ -1,14 +1,19 @@
 //! Builds and parses plain netlink messages (netlink(7), linux/netlink.h), for requests that `netlink-packet-route`
 //! does not support.
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, netlink, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send,
+    socket_with,
+};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The length of `struct nlmsghdr`.
 pub const HEADER: usize = 16;
 /// The kind of an answer that is an error, or an acknowledgement.
 pub const NLMSG_ERROR: u16 = 2;
+/// The kind of what ends a list.
+const NLMSG_DONE: u16 = 3;
 
 /// A socket of `protocol`, rtnetlink where it is `None`, that hears of `groups` (a mask).
 pub fn open(protocol: Option<rustix::net::Protocol>, groups: u32) -> io::Result<OwnedFd> {
@@ -21,6 +26,36 @@ pub fn open(protocol: Option<rustix::net::Protocol>, groups: u32) -> io::Result<
     )?;
     bind(&socket, &netlink::SocketAddrNetlink::new(0, groups))?;
     Ok(socket)
+}
+
+/// Asks for a list by `request` (NLM_F_DUMP), and hands type and body of each message of the answer to `each`. What is longer than
+/// `buffer` is cut off.
+///
+/// # Errors
+/// Where the kernel refuses, or the socket fails.
+pub fn dump(
+    socket: impl AsFd,
+    request: &[u8],
+    buffer: &mut [u8],
+    mut each: impl FnMut(u16, &[u8]),
+) -> io::Result<()> {
+    send(&socket, request, SendFlags::empty())?;
+    loop {
+        let length = match recv(&socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((length, _)) => length,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut rest = &buffer[..length];
+        while let Some((kind, body, next)) = message(rest) {
+            match kind {
+                NLMSG_DONE => return Ok(()),
+                NLMSG_ERROR => return refusal(body).map_or(Ok(()), Err),
+                _ => each(kind, body),
+            }
+            rest = next;
+        }
+    }
 }
 
 /// The most datagrams of [`receive_many`].

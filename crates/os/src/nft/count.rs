@@ -4,15 +4,13 @@ use super::TableFamily;
 use super::hold::{NFTABLES, protocol};
 use bentpipe_base::Bytes;
 use bentpipe_sockets::netfilter::{self, GENERAL, REQUEST};
-use bentpipe_sockets::netlink_message::{NLMSG_ERROR, attributes, message, put, refusal};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use bentpipe_sockets::netlink_message::{attributes, dump, put};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// NFT_MSG_GETOBJ, NLM_F_DUMP, and the message that ends a listing.
+/// NFT_MSG_GETOBJ, NLM_F_DUMP.
 const GET_OBJECT: u16 = NFTABLES << 8 | 19;
 const DUMP: u16 = 0x300;
-const DONE: u16 = 3;
 /// NFT_OBJECT_COUNTER.
 const COUNTER: u32 = 1;
 
@@ -48,29 +46,18 @@ impl Tally {
             put(bytes, 1, &[table.as_bytes(), b"\0"].concat());
             put(bytes, 3, &COUNTER.to_be_bytes());
         });
-        send(&self.socket, &request, SendFlags::empty())?;
         let mut found = Vec::new();
-        let mut buffer = vec![0; 32 * 1024];
-        loop {
-            let length = match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
-                Ok((length, _)) => length,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            let mut rest = &buffer[..length];
-            while let Some((kind, body, next)) = message(rest) {
-                match kind {
-                    DONE => {
-                        found.sort_by(|a: &Count, b| a.name.cmp(&b.name));
-                        return Ok(found);
-                    }
-                    NLMSG_ERROR => return refusal(body).map_or(Ok(Vec::new()), Err),
-                    // The table's alone, although older kernels list those of all.
-                    _ => found.extend(count(body, table)),
-                }
-                rest = next;
-            }
-        }
+        dump(
+            &self.socket,
+            &request,
+            &mut vec![0; 32 * 1024],
+            |_, body| {
+                // The table's alone, although older kernels list those of all.
+                found.extend(count(body, table));
+            },
+        )?;
+        found.sort_by(|a: &Count, b| a.name.cmp(&b.name));
+        Ok(found)
     }
 }
 

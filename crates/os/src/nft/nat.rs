@@ -3,15 +3,13 @@
 use super::hold::NFTABLES;
 use crate::owner::Owner;
 use bentpipe_sockets::netfilter::{self, GENERAL, REQUEST};
-use bentpipe_sockets::netlink_message::{NLMSG_ERROR, attributes, message, u32_at};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use bentpipe_sockets::netlink_message::{attributes, dump};
 use std::fs;
 use std::io;
 
-/// NFT_MSG_GETCHAIN, NLM_F_DUMP, and the message that ends a listing.
+/// NFT_MSG_GETCHAIN, NLM_F_DUMP.
 const GET_CHAIN: u16 = NFTABLES << 8 | 4;
 const DUMP: u16 = 0x300;
-const DONE: u16 = 3;
 /// NFTA_CHAIN_TABLE and NFTA_CHAIN_TYPE.
 const TABLE: u16 = 1;
 const TYPE: u16 = 7;
@@ -39,28 +37,11 @@ fn of_nft() -> io::Result<bool> {
     let socket = netfilter::open()?;
     let mut request = Vec::new();
     netfilter::put(&mut request, (GET_CHAIN, REQUEST | DUMP), (0, 0), |_| {});
-    send(&socket, &request, SendFlags::empty())?;
-    let mut buffer = vec![0; 32 * 1024];
     let mut found = false;
-    loop {
-        let length = match recv(&socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((length, _)) => length,
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        };
-        let mut rest = &buffer[..length];
-        while let Some((kind, body, next)) = message(rest) {
-            match kind {
-                DONE => return Ok(found),
-                NLMSG_ERROR => {
-                    let code = u32_at(body, 0).unwrap_or(0) as i32;
-                    return Err(io::Error::from_raw_os_error(-code));
-                }
-                _ => found |= is_nat(body),
-            }
-            rest = next;
-        }
-    }
+    dump(&socket, &request, &mut vec![0; 32 * 1024], |_, body| {
+        found |= is_nat(body);
+    })?;
+    Ok(found)
 }
 
 fn is_nat(body: &[u8]) -> bool {
