@@ -3,60 +3,25 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "it is said what is skipped")]
 
+#[path = "support/server.rs"]
+mod server;
 mod support;
 
 use bentpipe_os::need;
-use std::fs::{self, File};
+use server::{Server, assert_code, shell};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::PROGRAM;
 
 /// What is moved, at a rate at which it takes some seconds, and the disk that it must share.
 const LEN: usize = 6_000_000;
 const RATE: &str = "--rate=16Mbit/s";
 const DISK: &str = "size=12M";
 
-/// A server of `folder`, begun by the shell after `before`; killed when dropped. Its log is in a file.
-struct Server {
-    child: Child,
-    address: String,
-    log: PathBuf,
-}
-
-impl Server {
-    fn start(before: &str, folder: &Path, log: PathBuf) -> Self {
-        let mut child = shell(before)
-            .args([
-                "saratoga",
-                "serve",
-                RATE,
-                "--allow=put",
-                "--listen=127.0.0.1:0",
-            ])
-            .arg(folder)
-            .stdout(Stdio::piped())
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        let address = support::address_of(&mut child);
-        Self {
-            child,
-            address,
-            log,
-        }
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A server of `folder`, begun by the shell after `before`.
+fn serve(before: &str, folder: &Path) -> Server {
+    Server::start(before, folder, &[RATE, "--allow=put"])
 }
 
 /// A file system in memory; unmounted when dropped.
@@ -76,12 +41,6 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
-}
-
-fn shell(before: &str) -> Command {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{before} exec \"$@\""), "sh", PROGRAM]);
-    shell
 }
 
 /// `put` or `get` of `name` at `server`, into `to`, where `from` is.
@@ -104,10 +63,7 @@ fn moves(
 }
 
 fn ended(child: Child, code: i32) -> String {
-    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&stderr).into_owned();
-    assert_eq!(status.code(), Some(code), "{said}");
-    said
+    assert_code(&child.wait_with_output().unwrap(), code)
 }
 
 fn content() -> Vec<u8> {
@@ -147,14 +103,14 @@ fn a_disk_that_becomes_full_ends_one_transfer_and_it_goes_on_later() {
             "here/small"
         };
         let disk = Disk::mount(path(at), DISK);
-        let server = Server::start("", &path("there"), path("log"));
+        let server = serve("", &path("there"));
         let to = if what == "put" {
             PathBuf::from("small")
         } else {
             disk.0.clone()
         };
-        let moved = || moves("", what, &server, (&path("here"), "a"), &to);
-        let child = moved();
+        let moved = |server: &Server| moves("", what, server, (&path("here"), "a"), &to);
+        let child = moved(&server);
         let other = moves("", "get", &server, (place.path(), "b"), place.path());
         let has_record = || disk.0.join(".a.saratoga-record").exists();
         until("it has begun", || {
@@ -167,7 +123,7 @@ fn a_disk_that_becomes_full_ends_one_transfer_and_it_goes_on_later() {
         ended(other, 0);
         assert!(fs::read(path("b")).unwrap() == content());
         assert!(said.contains("a`"), "{said}");
-        said += &server.said();
+        said += &server.end();
         assert!(
             said.contains("No space left") && said.contains("make room"),
             "{said}"
@@ -177,7 +133,7 @@ fn a_disk_that_becomes_full_ends_one_transfer_and_it_goes_on_later() {
         assert_eq!(arrived(&disk.0) > 0, has_record(), "{what} {early}");
         assert!(early || has_record(), "{what}");
         fs::remove_file(disk.0.join("fill")).unwrap();
-        ended(moved(), 0);
+        ended(moved(&serve("", &path("there"))), 0);
         assert!(fs::read(disk.0.join("a")).unwrap() == content(), "{what}");
     }
 }
@@ -189,7 +145,7 @@ fn other_bounds_of_a_disk_are_named_with_what_to_do() {
     let (place, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(there.path().join("a"), content()).unwrap();
     let none = Disk::mount(place.path().join("none"), "size=12M,nr_inodes=1");
-    let server = Server::start("", there.path(), place.path().join("log"));
+    let server = serve("", there.path());
     let quota = "set -- strace -D -qqf -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=EDQUOT:when=5+ \"$@\";";
     for (before, to, says) in [
         (quota, place.path(), "raise its quota"),
@@ -256,7 +212,7 @@ fn a_server_lives_within_the_memory_of_its_cgroup() {
     }
     fs::write(path("here/c"), &long).unwrap();
     let within = format!("echo $$ > {}/cgroup.procs;", memory.0.display());
-    let mut server = Server::start(&within, &path("there"), path("log"));
+    let mut server = serve(&within, &path("there"));
     let get = moves("", "get", &server, (&path("here"), "a"), place.path());
     let all = [vec!["-r", "short"], vec!["c"]].map(|names| {
         let mut put = shell("");
@@ -270,10 +226,7 @@ fn a_server_lives_within_the_memory_of_its_cgroup() {
     ended(get, 0);
     assert!(fs::read(path("a")).unwrap() == long && fs::read(path("there/c")).unwrap() == long);
     assert_eq!(fs::read_dir(path("there/short")).unwrap().count(), 300);
-    assert!(
-        server.child.try_wait().unwrap().is_none(),
-        "{}",
-        server.said()
-    );
-    drop(server);
+    let killed = server.child.try_wait().unwrap().is_some();
+    let said = server.end();
+    assert!(!killed, "{said}");
 }

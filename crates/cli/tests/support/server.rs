@@ -25,7 +25,12 @@ impl Server {
         let mut child = program
             .args(["saratoga", "serve"])
             .arg(folder)
-            .args(["--rate", "100Mbit/s", "--listen", "127.0.0.1:0"])
+            .args(
+                { arguments.iter() }
+                    .all(|one| !one.starts_with("--rate"))
+                    .then_some("--rate=100Mbit/s"),
+            )
+            .args(["--listen", "127.0.0.1:0"])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
