@@ -1,7 +1,9 @@
-//! Ctrl-C: the first asks every run to stop and clean up, the second does not wait for it.
+//! Ctrl-C: the first asks every run to stop and clean up, the second does not wait for it. A service manager that stops the
+//! program, and a terminal that is closed, ask likewise.
 
 use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use bentpipe_process::signals::is_ignored;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Listens for SIGINT and SIGTERM from now on.
+    /// Listens for SIGINT and SIGTERM from now on, and for SIGHUP unless nohup(1) keeps it away.
     ///
     /// # Errors
     /// When the kernel refuses the handlers.
     pub(crate) fn on_signals() -> anyhow::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             // The order matters: the first signal finds the flag unset and only sets it, the second ends the process.
             flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))
                 .and_then(|_| flag::register(signal, Arc::clone(&asked)))

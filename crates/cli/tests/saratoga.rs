@@ -462,3 +462,25 @@ fn a_standard_input_that_cannot_be_read_is_told_with_its_reason() {
     assert_eq!(put.status.code(), Some(1), "{said}");
     assert!(said.contains("Is a directory"), "{said}");
 }
+
+/// A terminal that is closed ends it in order, as Ctrl-C does; nohup(1) has it go on.
+#[test]
+fn a_closed_terminal_ends_a_server_in_order_unless_nohup_runs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(folder.path(), "127.0.0.1:0");
+    support::send_signal(server.child.id(), "HUP");
+    let stopped = server.child.wait().unwrap();
+
+    let mut kept = Command::new("nohup");
+    kept.arg(PROGRAM).stderr(Stdio::null());
+    let mut kept = Server::by(kept, folder.path(), "127.0.0.1:0", &["--rate=20Mbit/s"]);
+    support::send_signal(kept.child.id(), "HUP");
+    let listed = Command::new(PROGRAM)
+        .args(["saratoga", "ls", &kept.address])
+        .status()
+        .unwrap();
+    support::send_signal(kept.child.id(), "TERM");
+    let asked = kept.child.wait().unwrap();
+    let codes = [stopped, listed, asked].map(|status| status.code());
+    assert_eq!(codes, [Some(0); 3]);
+}

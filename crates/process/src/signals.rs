@@ -14,3 +14,15 @@ pub fn forget_inherited() {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
     }
 }
+
+/// Whether whoever started this process has it ignore the signal of that number, as nohup(1) does with SIGHUP.
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a sigaction is plain bits; without a new one the call only writes the old one, which outlives it.
+    let (found, action) = unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        let found = libc::sigaction(signal, core::ptr::null(), &raw mut action);
+        (found, action)
+    };
+    found == 0 && action.sa_sigaction == libc::SIG_IGN
+}

@@ -10,8 +10,9 @@ use bentpipe_base::{Bytes, Rate};
 use bentpipe_saratoga_udp::client::{ClientConfig, Job, Report};
 use bentpipe_saratoga_udp::{Client, Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, PORT, entries};
+use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of every client.
 #[derive(Debug, clap::Args)]
@@ -189,11 +190,17 @@ pub(super) fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
 /// Checks that no two of `places`, each with its name, lie in each other, because a source that is deleted after its
 /// transfer must go to one place only.
 pub(super) fn once(places: Vec<(String, PathBuf)>) -> anyhow::Result<()> {
+    let mut names: HashMap<&Path, Vec<&str>> = HashMap::with_capacity(places.len());
+    for (name, place) in &places {
+        let known = names.entry(place).or_default();
+        if known.len() < 2 && !known.contains(&name.as_str()) {
+            known.push(name);
+        }
+    }
     for (inner, place) in &places {
-        let outer = places
-            .iter()
-            .find(|(outer, around)| outer != inner && place.starts_with(around));
-        if let Some((outer, _)) = outer {
+        let mut around = { place.ancestors() }.filter_map(|place| names.get(place));
+        let outer = around.find_map(|names| names.iter().find(|outer| *outer != inner));
+        if let Some(outer) = outer {
             let outer = if outer.is_empty() { "." } else { outer };
             return Err(anyhow!(
                 "`{inner}` is in `{outer}`, and a file goes to one place: give one of them"
@@ -269,6 +276,13 @@ mod tests {
                 .contains("`a/b` is in `a`")
         );
         assert!(places(&["a", ""]).unwrap_err().contains("`a` is in `.`"));
+    }
+
+    /// By comparing each with each other this would take an hour.
+    #[test]
+    fn a_shell_may_name_as_many_files_as_it_can() {
+        let named = (0..100_000).map(|file| (format!("f{file}"), format!("f{file}").into()));
+        once(named.collect()).unwrap();
     }
 
     #[test]
