@@ -484,3 +484,22 @@ fn a_closed_terminal_ends_a_server_in_order_unless_nohup_runs_it() {
     let codes = [stopped, listed, asked].map(|status| status.code());
     assert_eq!(codes, [Some(0); 3]);
 }
+
+/// A name can neither move the cursor, nor look like another by the direction of its writing.
+#[test]
+fn names_of_a_server_are_listed_without_what_a_terminal_obeys() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["\u{1b}[2Jgone", "photo\u{202e}gpj.exe"] {
+        std::fs::write(folder.path().join(name), "content").unwrap();
+    }
+    let server = Server::start(folder.path(), "127.0.0.1:0");
+    let listed = Command::new(PROGRAM)
+        .args(["saratoga", "ls", &server.address])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(listed.stdout).unwrap();
+    assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
+    for shown in [r"\u{1b}[2Jgone", r"photo\u{202e}gpj.exe"] {
+        assert!(said.contains(shown), "{said:?}");
+    }
+}

@@ -194,13 +194,13 @@ impl Error {
         let next = match failure {
             Failure::Peer(Code::NOT_FOUND) => "look what is there with `bentpipe saratoga ls`",
             Failure::Peer(Code::DENIED) => {
-                "the server decides with --allow and --key-file; a path must stay inside its directory, in 64 others at most, and one of a directory needs -r"
+                "the server decides with --allow and --key-file; a path must stay inside its directory, in 64 others at most, and one of a directory needs -r; where all that allows it, the system there refused it, and the server's log says how"
             }
             Failure::Peer(Code::IN_USE) => {
                 "it changes there while it is sent, another session has it (try again when that is over), or what has just come is in its place there under another name"
             }
             Failure::Peer(Code::NOT_DELETED) => {
-                "the server's log says why (a directory is not deleted); what is there stays, and what has come here is whole"
+                "the server's log says why (a directory is not deleted); it stays there, and a copy that has come here is whole"
             }
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
                 "it is out of room or quota there, or allows less with --max-size; the log there says which"

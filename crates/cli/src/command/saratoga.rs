@@ -267,7 +267,8 @@ fn peers(time: Duration, json: bool) -> Result<(), Failure> {
             .map_or_else(String::new, |free| format!(", {} KiB free", free.kib));
         let (name, rate) = beacon::name_and_rate(&beacon);
         let rate = rate.map_or_else(String::new, |rate| format!(", takes {rate}"));
-        let line = format!("{address}  {}{rate}{free}", name.escape_debug());
+        let name = terminal::one_line(&name.escape_debug().to_string());
+        let line = format!("{address}  {name}{rate}{free}");
         terminal::print(&line).or_run()?;
     }
     Ok(())

@@ -242,7 +242,8 @@ pub(crate) fn list(args: &List) -> Result<(), Failure> {
             EntryKind::Directory => "/",
             _ => "",
         };
-        let line = format!("{:>15}  {}{slash}", entry.size, entry.path.escape_debug());
+        let path = terminal::one_line(&entry.path.escape_debug().to_string());
+        let line = format!("{:>15}  {path}{slash}", entry.size);
         terminal::print(&line).or_run()?;
     }
     Ok(())
