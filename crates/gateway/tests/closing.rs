@@ -7,6 +7,7 @@ mod support;
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_os::netns::Netns;
 use bentpipe_os::sweep::sweep;
 use bentpipe_sockets::tcp;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -101,6 +102,39 @@ fn what_was_said_before_a_close_arrives_however_slowly_it_is_read() {
     eventually("ends", || gateway.meter.read().open == 0);
     let counters = gateway.meter.read();
     assert_eq!((counters.finished, counters.reset), (4, 8));
+}
+
+/// The kernel gives up a connection that nobody holds any more and whose reader stands still: after five minutes, or sooner where it is
+/// told to.
+#[test]
+fn what_was_said_last_arrives_however_long_its_reader_stands_still() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let tell = |netns: &Netns, key, value| netns.set_sysctl(key, value).unwrap();
+    tell(&stage.gateway, "net.ipv4.tcp_orphan_retries", "1");
+    for netns in [&stage.client, &stage.server] {
+        tell(netns, "net.ipv4.tcp_rmem", "4096 4096 4096");
+    }
+    let gateway = stage.split();
+    let bytes = pattern(12_000);
+    let mut readers = Vec::new();
+    for ip in Ip::BOTH {
+        for client_first in [true, false] {
+            let (mut first, mut second) = in_order(stage.pair(ip), client_first);
+            second.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(rest(&mut first), Ok(Vec::new()));
+            first.write_all(&bytes).unwrap();
+            first.shutdown(Shutdown::Write).unwrap();
+            readers.push((first, second));
+        }
+    }
+    std::thread::sleep(Duration::from_secs(4));
+    for (_first, mut second) in readers {
+        assert!(rest(&mut second).as_ref() == Ok(&bytes));
+    }
+    eventually("ends", || gateway.meter.read().open == 0);
+    let counters = gateway.meter.read();
+    assert_eq!((counters.finished, counters.reset), (4, 0));
 }
 
 /// Data and FIN in one segment: a short read does not mean that nothing is left.
