@@ -37,7 +37,8 @@ fn what_nobody_asks_for_again_is_not_prepared() {
         ..config()
     });
     let large = std::fs::File::create(served.file("large")).unwrap();
-    large.set_len(20 << 30).unwrap();
+    // It takes a quarter of an hour to be summed up.
+    large.set_len(1 << 40).unwrap();
     let mut peer = Peer::new("127.0.0.1:0", served.address);
     let Frame::Request(mut request) = request(1, RequestKind::Get, "large") else {
         unreachable!("it is one");
@@ -58,6 +59,16 @@ fn what_nobody_asks_for_again_is_not_prepared() {
     {
         assert!(Instant::now() < until, "it goes on");
     }
+    // The server goes on, and the work for that session does not.
+    let until = Instant::now() + Duration::from_secs(2);
+    while threads("checksum") > 0 {
+        assert!(Instant::now() < until, "work that nobody waits for goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let list = Job::List {
+        remote: String::new(),
+    };
+    assert!(!run(&served, list).unwrap().is_empty());
 }
 
 /// Large files that are summed up for one, first or because it says that it has them already: others get their lists.
