@@ -13,6 +13,11 @@ use std::net::SocketAddr;
 /// The Id of the session of `job` at `server`. `fresh` was drawn at random for this client; `echoed` says that
 /// timestamps show to which session an answer belongs.
 pub(crate) fn of(job: &Job, server: SocketAddr, fresh: u32, echoed: bool) -> u32 {
+    on(&machine(), job, server, fresh, echoed)
+}
+
+/// That on the machine called so.
+fn on(machine: &str, job: &Job, server: SocketAddr, fresh: u32, echoed: bool) -> u32 {
     let here = std::env::current_dir().unwrap_or_default();
     let what = match job {
         Job::Get {
@@ -29,7 +34,7 @@ pub(crate) fn of(job: &Job, server: SocketAddr, fresh: u32, echoed: bool) -> u32
     };
     let lasting = format!(
         "{}\n{}\n{what}\n{}\n{server}",
-        machine().trim(),
+        machine.trim(),
         here.display(),
         job.remote(),
     );
@@ -88,6 +93,9 @@ mod tests {
             assert_ne!(ids[0], ids[1]);
             assert_eq!(may_be_anew(ids[0], ids[1]), known, "{job:?}");
         }
+        // Behind one NAT two machines that run the same command are not taken for one that begins anew.
+        let [one, other] = ["one", "other"].map(|name| on(name, &put("a"), server, 1, true));
+        assert!(!may_be_anew(one, other) && one as u16 != other as u16);
         let [a, b] = ["a", "b"].map(|path| of(&put(path), server, 1, true));
         assert!(!may_be_anew(a, b));
     }

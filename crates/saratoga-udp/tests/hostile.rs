@@ -321,25 +321,39 @@ fn a_transfer_survives_everybody_else() {
     }
 }
 
-/// Two clients behind one address with the same command have the same Id, and each its own session.
+/// Clients behind one address with the same command, from ports of their own: each has its own session (with one Id too:
+/// `work::a_request_from_another_port_ends_nothing_and_stays_within_the_bounds`). What they take is deleted when one of them
+/// has it, and no sooner.
 #[test]
 fn clients_behind_one_address_with_one_command_do_not_meet() {
-    let served = Served::new(config());
-    std::fs::write(served.file("a"), content(5_000_000)).unwrap();
-    let fetch = |pause: u64| {
-        let address = served.address;
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(pause));
-            let here = tempfile::tempdir().unwrap();
-            run_at(address, client(), get("a", here.path()))
-                .result
-                .unwrap();
-            std::fs::read(here.path().join("got")).unwrap()
-        })
-    };
-    let fetched = [fetch(0), fetch(100), fetch(200)];
-    for fetched in fetched {
-        assert!(fetched.join().unwrap() == content(5_000_000));
+    for job in [get, take] {
+        let served = Served::new(config());
+        let there = served.file("a");
+        std::fs::write(&there, content(5_000_000)).unwrap();
+        let here: [_; 3] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+        let whole = |folder: &tempfile::TempDir| {
+            std::fs::read(folder.path().join("got")).is_ok_and(|got| got == content(5_000_000))
+        };
+        std::thread::scope(|scope| {
+            let clients = [0, 100, 200].map(|pause| {
+                let (server, here) = (served.address, here[pause / 100].path());
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(pause as u64));
+                    run_at(server, client(), job("a", here)).result
+                })
+            });
+            while there.exists() && !clients.iter().all(|client| client.is_finished()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let deleted = !there.exists();
+            assert!(!deleted || here.iter().any(whole), "nobody has it");
+            let results = clients.map(|client| client.join().unwrap());
+            let done = results.iter().filter(|result| result.is_ok()).count();
+            assert_eq!(done, if deleted { 1 } else { 3 }, "{results:?}");
+            for (result, here) in results.iter().zip(&here) {
+                assert!(result.is_err() || whole(here));
+            }
+        });
     }
 }
 
