@@ -429,11 +429,17 @@ fn a_path_that_is_too_long_is_named_at_once() {
     let served = Served::new(config());
     let here = tempfile::tempdir().unwrap();
     let began = std::time::Instant::now();
-    let refused = run(&served, get(&"long/".repeat(300), here.path()));
-    assert!(
-        matches!(refused, Err(Error::LongPath { .. })),
-        "{refused:?}"
-    );
+    let local = here.path().join("a");
+    std::fs::write(&local, "a").unwrap();
+    let long = "long/".repeat(300);
+    for job in [get(&long, here.path()), put(&local, &long)] {
+        let refused = run(&served, job);
+        assert!(
+            matches!(refused, Err(Error::LongPath { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(served.count(), 0);
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
