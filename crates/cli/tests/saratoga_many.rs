@@ -162,22 +162,35 @@ fn three_clients_of_one_address_all_get_there() {
             let here = tempfile::tempdir().unwrap();
             let name = format!("client {i}");
             fill(&here.path().join(&name), count() / 3);
-            let put = Command::new(PROGRAM)
-                .args(["saratoga", "put", &server.address, "-r", &name])
-                .args(["--rate", "100Mbit/s"])
-                .current_dir(here.path())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            (here, name, put)
+            (here, name)
         })
         .collect();
-    for (here, name, put) in clients {
+    let start = |command: &str, name: &str, place: &Path, more: &[&str]| {
+        let mut client = Command::new(PROGRAM);
+        client.args(["saratoga", command, &server.address, "-r", name]);
+        let client = client.args(more).current_dir(place);
+        client.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let rate = ["--rate", "100Mbit/s"];
+    let puts = clients
+        .iter()
+        .map(|(here, name)| start("put", name, here.path(), &rate));
+    for put in puts.collect::<Vec<_>>() {
         assert_done(&put.wait_with_output().unwrap());
+    }
+    let gets = clients.iter().map(|(here, name)| {
+        let back = tempfile::tempdir().unwrap();
+        let get = start("get", name, back.path(), &[]);
+        (here, name, back, get)
+    });
+    for (here, name, back, get) in gets.collect::<Vec<_>>() {
+        assert_done(&get.wait_with_output().unwrap());
+        let sent = tree(here.path());
         assert_eq!(
-            tree(&server.path().join(&name)),
-            tree(&here.path().join(&name))
+            tree(&server.path().join(name)),
+            tree(&here.path().join(name))
         );
+        assert_eq!(tree(back.path()), sent);
     }
 }
 
@@ -577,5 +590,10 @@ fn a_take_from_a_read_only_place_fails() {
     let take = saratoga("take", &server.address, &["a"], here.path());
     assert_eq!(take.status.code(), Some(1), "{}", said(&take));
     assert!(said(&take).contains("not deleted"), "{}", said(&take));
-    assert!(server.path().join("a").exists());
+    assert_eq!(
+        fs::read_dir(here.path()).unwrap().count(),
+        0,
+        "nothing came"
+    );
+    assert_eq!(fs::read(server.path().join("a")).unwrap(), b"a");
 }
