@@ -309,6 +309,15 @@ pub fn contrast(selection: &Selection) -> Option<usize> {
     (asked == [true; 2]).then_some(loss.or(last)?)
 }
 
+/// Whether the exit code of `selection` depends on `cell`: it is run whatever the time.
+pub fn decides(selection: &Selection, cell: &Cell) -> bool {
+    let asked = match contrast(selection) {
+        Some(loss) => cell.loss == loss && CONTRAST.contains(&cell.variant.key),
+        None => true,
+    };
+    asked && cell.measure == Measure::Bulk
+}
+
 /// All runs of `selection` in two groups: those of the main contrast, which are done within a minute, and the
 /// others; in these the repetitions come last, else the longest first, so that the last ones to end are short.
 /// A sample is over before it would need a contrast.

@@ -24,6 +24,15 @@ pub struct Figures {
 /// A run of the demo that ended, one way or the other.
 pub type Outcome = bentpipe_lab::pool::Outcome<Cell, Figures>;
 
+/// What stands for a run that there was no time for.
+pub fn not_run(cell: &Cell) -> Outcome {
+    Outcome {
+        cell: cell.clone(),
+        result: Err("not run: time".to_owned()),
+        attempts: 0,
+    }
+}
+
 /// The time of a short transfer over its repeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
@@ -82,6 +91,8 @@ pub struct Row {
     pub host_paused_ms: Option<f64>,
     /// What failed, in words.
     pub failed: Vec<String>,
+    /// What there was no time for, which is among `failed`.
+    pub not_run: Vec<Measure>,
 }
 
 impl Row {
@@ -151,6 +162,11 @@ fn row(variant: &'static Variant, loss: usize, outcomes: &[Outcome]) -> Row {
         large: times(Measure::Large),
         host_paused_ms: bulk.and_then(|run| run.host_paused_ms),
         failed: mine.iter().filter_map(failure).collect(),
+        not_run: mine
+            .iter()
+            .filter(|run| run.attempts == 0)
+            .map(|run| run.cell.measure)
+            .collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The rows as a table for the terminal: one block a loss rate.
 
-use crate::plan::{CUTOFF, LOSSES, Mode};
+use crate::plan::{CUTOFF, LOSSES, Measure, Mode};
 use crate::results::{Row, Times, paused};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 
@@ -75,9 +75,11 @@ fn table(rows: &[&Row]) -> Table {
         let again = row
             .most_retransmitted
             .map_or("—".into(), |share| format!("{:.2}%", share * 100.0));
-        let goodput = row.goodput_mbps.map_or("failed".into(), |mbps| {
-            format!("{mbps:.2}{}", star(row.host_paused_ms))
-        });
+        let goodput = row
+            .goodput_mbps
+            .map_or(missing(row, Measure::Bulk).into(), |mbps| {
+                format!("{mbps:.2}{}", star(row.host_paused_ms))
+            });
         table.add_row([
             Cell::new(mode),
             Cell::new(row.variant.label),
@@ -88,11 +90,11 @@ fn table(rows: &[&Row]) -> Table {
             Cell::new(share),
             Cell::new(again),
             marked(
-                time(&row.small),
+                time(&row.small, missing(row, Measure::Small)),
                 row.small.median.is_some() && row.small.median == small,
             ),
             marked(
-                time(&row.large),
+                time(&row.large, missing(row, Measure::Large)),
                 row.large.median.is_some() && row.large.median == large,
             ),
         ]);
@@ -112,7 +114,16 @@ fn marked(text: String, best: bool) -> Cell {
     }
 }
 
-fn time(times: &Times) -> String {
+/// What a cell of `row` says that has no figure.
+fn missing(row: &Row, measure: Measure) -> &'static str {
+    if row.not_run.contains(&measure) {
+        "not run"
+    } else {
+        "failed"
+    }
+}
+
+fn time(times: &Times, missing: &str) -> String {
     let star = star(times.host_paused_ms);
     match times {
         Times { cut: true, .. } => format!(">{} s{star}", CUTOFF.as_secs()),
@@ -120,7 +131,7 @@ fn time(times: &Times) -> String {
             median: Some(seconds),
             ..
         } => format!("{seconds:.2} s{star}"),
-        Times { failed: true, .. } => "failed".into(),
+        Times { failed: true, .. } => missing.into(),
         // Not part of what was asked for.
         _ => "—".into(),
     }
@@ -147,6 +158,7 @@ mod tests {
             large,
             host_paused_ms: Some(92.3),
             failed: Vec::new(),
+            not_run: Vec::new(),
         };
         let cut = Times {
             cut: true,
@@ -157,7 +169,11 @@ mod tests {
             failed: true,
             ..Times::default()
         };
-        let rows = [row(cut), row(failed), row(Times::default())];
+        let not_run = Row {
+            not_run: vec![Measure::Large],
+            ..row(failed.clone())
+        };
+        let rows = [row(cut), row(failed), row(Times::default()), not_run];
         let text = render(&rows);
         let lines: Vec<&str> = text.lines().filter(|line| line.contains("cubic")).collect();
         assert!(text.starts_with("5% loss, limit 9.17 Mb/s\n"), "{text}");
@@ -169,6 +185,7 @@ mod tests {
             lines[0].contains(">60 s") && lines[1].contains("failed"),
             "{text}"
         );
+        assert!(lines[3].contains("not run"), "{text}");
         assert!(lines[0].contains("0.10 *"), "{text}");
         let note = "* end to end, cubic, bulk: host paused 92 ms";
         assert!(text.lines().any(|line| line == note), "{text}");

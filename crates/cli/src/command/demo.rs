@@ -45,7 +45,8 @@ off at 60 s, medians of three runs where they are fast. The limit is rate x 1448
 
 A run in which the host paused, so that the emulated link stood still for longer than --lateness-limit
 allows, is run again alone at the end. If that does not help its figure is shown with a mark. After five
-minutes repetitions are left out, after seven nothing is run again.
+minutes repetitions are left out, and nothing is begun that would not be over after seven, but for what the
+exit code depends on.
 
 Exit codes: 0 when cubic end to end and bentpipe_rate were measured at 1% loss (--quick: at 5%) and the
 gateway carried more, whatever else failed, with a warning; with --only, when each row has its bulk transfer;
@@ -101,20 +102,49 @@ fn keys() -> clap::builder::PossibleValuesParser {
 
 /// No repetition is begun after this time.
 const REPETITIONS_UNTIL: Duration = Duration::from_secs(300);
-/// After this time only runs that have not been tried yet are begun.
+/// What is begun is over by then, but for what decides.
 const BOUND: Duration = Duration::from_secs(420);
 /// The time that tables and report take.
 const REPORTING: Duration = Duration::from_secs(5);
 
-/// Whether there is time for a run that had `tries` already, `passed` after the start. First tries of what is
-/// measured once always have it.
-fn admit(cell: &plan::Cell, tries: u32, passed: Duration) -> bool {
+/// Whether there is time for a run that had `tries` already, `passed` after the start. First tries of what the exit
+/// code depends on always have it.
+fn admit(selection: &Selection, cell: &plan::Cell, tries: u32, passed: Duration) -> bool {
     let until = match (cell.seed, tries) {
-        (1, 0) => return true,
-        (_, 0) => REPETITIONS_UNTIL,
+        (1, 0) if plan::decides(selection, cell) => return true,
+        (2.., 0) => REPETITIONS_UNTIL,
         _ => BOUND,
     };
     passed + cell.estimate() + REPORTING <= until
+}
+
+/// What there was no time for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Shed {
+    repetitions: usize,
+    cells: usize,
+}
+
+impl Shed {
+    fn note(&mut self, cell: &plan::Cell) {
+        if cell.seed == 1 {
+            self.cells += 1;
+        } else {
+            self.repetitions += 1;
+        }
+    }
+
+    /// In words, if anything was left out.
+    fn words(self) -> Option<String> {
+        let repetitions = format!("{} repetitions were left out", self.repetitions);
+        let cells = format!("{} cells were not run", self.cells);
+        match (self.repetitions, self.cells) {
+            (0, 0) => None,
+            (_, 0) => Some(repetitions),
+            (0, _) => Some(cells),
+            _ => Some(format!("{repetitions} and {cells}")),
+        }
+    }
 }
 
 /// Runs the demo: table on stdout, report in its folder.
@@ -137,9 +167,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let rows = results::rows(&selection, &outcomes);
     terminal::print(&table::render(&rows)).or_run()?;
-    if shed > 0 {
+    if let Some(shed) = shed.words() {
         let minutes = BOUND.as_secs() / 60;
-        let said = format!("\n{shed} repetitions were left out to keep within {minutes} minutes");
+        let said = format!("\n{shed} to keep within {minutes} minutes");
         terminal::print(&said).or_run()?;
     }
     let manifest = manifest(&bench, &outcomes, shed, jobs, began.elapsed());
@@ -150,36 +180,46 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         began.elapsed().as_secs()
     ))
     .or_run()?;
-    verdict(args, &selection, &rows)
+    let warnings = verdict(args.strict, &selection, &rows)?;
+    for warning in warnings {
+        terminal::say(&format!("warning: {warning}"));
+    }
+    Ok(())
 }
 
-/// Runs everything, shows the main contrast meanwhile; also the number of repetitions for which there was no time.
+/// Runs everything, shows the main contrast meanwhile; also what there was no time for.
 fn measure(
     args: &Args,
     selection: &Selection,
     bench: &cell::Bench,
     jobs: usize,
     stop: &Stop,
-) -> (Vec<Outcome>, usize) {
+) -> (Vec<Outcome>, Shed) {
     let began = Instant::now();
     let groups = plan::groups(selection);
     let progress = Progress::new(&groups.concat(), jobs);
     let mut contrast = contrast::Contrast::default();
-    let mut shed = 0;
-    let outcomes = pool::run(
+    let mut shed = Shed::default();
+    let mut not_run = Vec::new();
+    let mut outcomes = pool::run(
         groups,
         jobs,
         &stop.flag(),
         |cell| bench.run(cell),
-        |cell, tries| args.strict || admit(cell, tries, began.elapsed()),
+        |cell, tries| args.strict || admit(selection, cell, tries, began.elapsed()),
         |event| {
-            shed += usize::from(matches!(event, pool::Event::Shed(_)));
+            if let pool::Event::Shed(cell) = event {
+                shed.note(cell);
+                // Of what is repeated a figure is there all the same.
+                not_run.extend((cell.seed == 1).then(|| results::not_run(cell)));
+            }
             progress.hear(&event);
             let text = contrast.hear(&event).filter(|_| !stop.asked());
             // Where stdout is gone the table will say so.
             let _ = text.map(|text| terminal::print(&text));
         },
     );
+    outcomes.append(&mut not_run);
     (outcomes, shed)
 }
 
@@ -232,7 +272,7 @@ fn write(
 fn manifest(
     bench: &cell::Bench,
     outcomes: &[Outcome],
-    shed: usize,
+    shed: Shed,
     jobs: usize,
     took: Duration,
 ) -> Vec<(String, String)> {
@@ -244,10 +284,9 @@ fn manifest(
         .iter()
         .filter(|outcome| outcome.attempts > 1)
         .count();
-    let left_out = match shed {
-        0 => String::new(),
-        some => format!("; {some} repetitions left out for want of time"),
-    };
+    let left_out = shed
+        .words()
+        .map_or(String::new(), |shed| format!("; {shed} for want of time"));
     let processors = processors();
     let line = |name: &str, value: String| (name.to_owned(), value);
     let mut lines = vec![
@@ -261,7 +300,7 @@ fn manifest(
             "runs",
             format!(
                 "{}, of which {again} repeated alone{left_out}",
-                outcomes.len()
+                outcomes.len() - shed.cells
             ),
         ),
         line(
@@ -277,8 +316,9 @@ fn manifest(
     lines
 }
 
-/// Fails when the main contrast does not stand, or, where asked to be strict, when any run failed.
-fn verdict(args: &Args, selection: &Selection, rows: &[Row]) -> Result<(), Failure> {
+/// Fails when the main contrast does not stand, or, where asked to be strict, when any run failed; else what is to be
+/// warned of.
+fn verdict(strict: bool, selection: &Selection, rows: &[Row]) -> Result<Vec<String>, Failure> {
     let failed: Vec<&str> = rows
         .iter()
         .flat_map(|row| &row.failed)
@@ -289,52 +329,29 @@ fn verdict(args: &Args, selection: &Selection, rows: &[Row]) -> Result<(), Failu
         [one] => Some(format!("a run failed: {one}")),
         [first, ..] => Some(format!("{} runs failed, first: {first}", failed.len())),
     };
-    if args.strict {
-        return first.map_or(Ok(()), |why| Err(Failure::Run(anyhow!(why))));
+    if strict {
+        return first.map_or(Ok(Vec::new()), |why| Err(Failure::Run(anyhow!(why))));
     }
     contrast::judge(selection, rows).map_err(|why| {
         let first = first.as_ref().map(|first| format!("; {first}"));
         Failure::Run(anyhow!("{why}{}", first.unwrap_or_default()))
     })?;
-    if let Some(why) = first {
-        terminal::say(&format!("warning: {why}; the main contrast stands"));
-    }
+    let stands = first.map(|why| format!("{why}; the main contrast stands"));
+    let mut warnings: Vec<String> = stands.into_iter().collect();
     let pauses: Vec<f64> = rows
         .iter()
         .flat_map(Row::paused)
         .map(|(_, pause)| pause)
         .collect();
     let longest = pauses.iter().copied().fold(0.0, f64::max);
-    match pauses.len() {
-        0 => {}
-        some => terminal::say(&format!(
-            "warning: this host paused for up to {longest:.0} ms; {some} figures are marked, as they say less"
-        )),
+    if !pauses.is_empty() {
+        warnings.push(format!(
+            "this host paused for up to {longest:.0} ms; {} figures are marked, as they say less",
+            pauses.len()
+        ));
     }
-    Ok(())
+    Ok(warnings)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_goes_to_what_is_measured_once_then_to_what_is_run_again() {
-        let cells = plan::groups(&Selection::default()).concat();
-        let once = cells.iter().find(|cell| cell.seed == 1).unwrap();
-        let again = cells.iter().find(|cell| cell.seed == 2).unwrap();
-        let hour = Duration::from_secs(3600);
-        assert!(admit(once, 0, hour) && !admit(once, 1, hour) && !admit(again, 0, hour));
-        let late = REPETITIONS_UNTIL;
-        assert!(admit(once, 1, late) && !admit(again, 0, late));
-        assert!(admit(again, 0, Duration::from_secs(200)));
-        // What is begun is over, and told, within seven minutes.
-        for passed in 0..BOUND.as_secs() {
-            let passed = Duration::from_secs(passed);
-            for cell in &cells {
-                let ends = passed + cell.estimate();
-                assert!(!admit(cell, 1, passed) || ends < BOUND, "{}", cell.name());
-            }
-        }
-    }
-}
+mod tests;

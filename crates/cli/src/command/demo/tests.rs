@@ -1,0 +1,138 @@
+//! What the demo has time for, and what its exit code says, of made-up runs.
+
+use super::*;
+use bentpipe_demo::plan::Measure;
+use bentpipe_demo::results::{Figures, not_run};
+
+#[test]
+fn time_goes_to_what_decides_then_to_what_is_measured_once_then_to_what_is_run_again() {
+    let all = Selection::default();
+    let admit = |cell: &plan::Cell, tries, passed| admit(&all, cell, tries, passed);
+    let cells = plan::groups(&all).concat();
+    let (deciding, others): (Vec<_>, Vec<_>) =
+        cells.iter().partition(|cell| plan::decides(&all, cell));
+    let names: Vec<String> = deciding.iter().map(|cell| cell.name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let once = others.iter().find(|cell| cell.seed == 1).unwrap();
+    let again = others.iter().find(|cell| cell.seed == 2).unwrap();
+    let late = REPETITIONS_UNTIL;
+    assert!(admit(once, 0, late) && admit(once, 1, late) && !admit(again, 0, late));
+    assert!(admit(again, 0, Duration::from_secs(200)));
+    for cell in deciding {
+        let hour = Duration::from_secs(3600);
+        assert!(admit(cell, 0, hour) && !admit(cell, 1, hour));
+    }
+    // What else is begun is over, and told, within seven minutes.
+    for passed in 0..=BOUND.as_secs() {
+        let passed = Duration::from_secs(passed);
+        for cell in &cells {
+            let ends = passed + cell.estimate();
+            let first = others.contains(&cell) && admit(cell, 0, passed);
+            assert!(!first || ends < BOUND, "{}", cell.name());
+            assert!(!admit(cell, 1, passed) || ends < BOUND, "{}", cell.name());
+        }
+    }
+}
+
+/// The rows of runs of which each ended as `end` says: with so many Mb/s, failed, or without time for it.
+fn rows(selection: &Selection, end: impl Fn(&plan::Cell) -> Option<Result<f64, ()>>) -> Vec<Row> {
+    let cells = plan::groups(selection).concat();
+    let outcomes: Vec<Outcome> = cells
+        .iter()
+        .map(|cell| match end(cell) {
+            None => not_run(cell),
+            Some(result) => Outcome {
+                cell: cell.clone(),
+                result: result
+                    .map_err(|()| "the gateway ended".to_owned())
+                    .map(|mbps| Figures {
+                        goodput_mbps: mbps,
+                        completion_s: Some(1.5),
+                        ..Figures::default()
+                    }),
+                attempts: 1,
+            },
+        })
+        .collect();
+    results::rows(selection, &outcomes)
+}
+
+fn goodput(cell: &plan::Cell) -> f64 {
+    if cell.variant.ours() { 9.0 } else { 0.3 }
+}
+
+/// Its exit code, and what it says.
+fn judged(strict: bool, selection: &Selection, rows: &[Row]) -> (String, String) {
+    match verdict(strict, selection, rows) {
+        Ok(warnings) => (
+            format!("{:?}", std::process::ExitCode::SUCCESS),
+            warnings.join("; "),
+        ),
+        Err(failure) => (format!("{:?}", failure.code()), failure.words()),
+    }
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_main_contrast_and_strictly_that_of_every_run() {
+    let code = |code: u8| format!("{:?}", std::process::ExitCode::from(code));
+    let all = Selection::default();
+    let whole = rows(&all, |cell| Some(Ok(goodput(cell))));
+    for strict in [false, true] {
+        assert_eq!(judged(strict, &all, &whole), (code(0), String::new()));
+    }
+    // One that decides nothing fails, or has no time.
+    for (end, words) in [
+        (Some(Err(())), "the gateway ended"),
+        (None, "not run: time"),
+    ] {
+        let spoilt = rows(&all, |cell| {
+            let other = cell.loss == 2 && cell.variant.key == "e2e-bbr";
+            if other && cell.measure == Measure::Bulk {
+                end
+            } else {
+                Some(Ok(goodput(cell)))
+            }
+        });
+        let (exit, said) = judged(false, &all, &spoilt);
+        assert_eq!(exit, code(0));
+        assert!(said.starts_with("a run failed: "), "{said}");
+        assert!(
+            said.contains(words) && said.ends_with("the main contrast stands"),
+            "{said}"
+        );
+        let (exit, said) = judged(true, &all, &spoilt);
+        assert_eq!(exit, code(1));
+        assert!(said.contains(words), "{said}");
+    }
+    let headless = rows(&all, |cell| {
+        Some(if plan::decides(&all, cell) {
+            Err(())
+        } else {
+            Ok(goodput(cell))
+        })
+    });
+    for strict in [false, true] {
+        let (exit, said) = judged(strict, &all, &headless);
+        assert_eq!(exit, code(1));
+        assert!(said.contains("the gateway ended"), "{said}");
+    }
+    let mut paused = whole;
+    paused[0].host_paused_ms = Some(92.0);
+    let (exit, said) = judged(false, &all, &paused);
+    assert_eq!(exit, code(0));
+    assert!(said.contains("paused for up to 92 ms; 1 figures"), "{said}");
+}
+
+#[test]
+fn what_was_left_out_is_said() {
+    let cells = plan::groups(&Selection::default()).concat();
+    let mut shed = Shed::default();
+    assert_eq!(shed.words(), None);
+    let seed = |seed| cells.iter().find(|cell| cell.seed == seed).unwrap();
+    shed.note(seed(2));
+    shed.note(seed(3));
+    assert_eq!(shed.words().unwrap(), "2 repetitions were left out");
+    shed.note(seed(1));
+    let both = "2 repetitions were left out and 1 cells were not run";
+    assert_eq!(shed.words().unwrap(), both);
+}
