@@ -237,6 +237,35 @@ fn a_put_survives_the_kill_of_either_side() {
     assert_eq!(std::fs::read_dir(there.path()).unwrap().count(), 1);
 }
 
+/// A put whose file changes, and the same put once more meanwhile: the change is told, not a want of room, and what is
+/// there in the end is what the file became.
+#[test]
+fn two_commands_with_a_changed_file_tell_of_the_change() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let local = here.path().join("a");
+    std::fs::write(&local, content()).unwrap();
+    let server = Server::start(there.path(), "127.0.0.1:0");
+    let put = || {
+        let mut put = Command::new(PROGRAM);
+        put.args(["saratoga", "put", &server.address, "--rate", "20Mbit/s"]);
+        put.arg(&local).stderr(Stdio::piped());
+        put
+    };
+    let first = put().spawn().unwrap();
+    recorded(there.path(), "a");
+    std::fs::write(&local, "changed").unwrap();
+    let second = put().output().unwrap();
+    let first = first.wait_with_output().unwrap();
+    let said = [&first, &second].map(|put| String::from_utf8_lossy(&put.stderr).into_owned());
+    // The first is told by its own side or by the server, or begins anew with what the file is by then.
+    let told = ["changed while it was sent", "file in use"];
+    let told = told.iter().any(|words| said[0].contains(words));
+    assert!(first.status.success() || told, "{said:?}");
+    assert!(!said.concat().contains("resources"), "{said:?}");
+    assert_eq!(second.status.code(), Some(0), "{said:?}");
+    assert_eq!(std::fs::read(there.path().join("a")).unwrap(), b"changed");
+}
+
 #[test]
 fn what_fails_says_why_and_leaves_nothing_under_its_name() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
