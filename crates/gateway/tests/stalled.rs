@@ -32,6 +32,14 @@ fn fill(stream: &mut TcpStream) -> usize {
     written
 }
 
+/// An upload that nobody reads and whose ends have little room: its ends, and how many bytes found room on its path.
+fn stall(stage: &Stage, listener: &support::Listener) -> ((TcpStream, TcpStream), usize) {
+    let mut client = stage.connect(listener.address());
+    let server = listener.accept();
+    let room = fill(&mut client);
+    ((client, server), room)
+}
+
 /// An address of the client's namespace beside its first.
 fn another_client(stage: &Stage) -> SocketAddr {
     client_at(stage, [10, 77, 1, 3])
@@ -57,22 +65,22 @@ fn a_few_stalled_receivers_stop_no_splitting() {
     let gateway = stage.split_by(config);
     let other = another_client(&stage);
     let listener = stage.listen(Ip::V4);
-    let mut stalled = Vec::new();
+    let (mut stalled, mut rooms) = (Vec::new(), Vec::new());
     let until = Instant::now() + Duration::from_secs(20);
     while gateway.meter.read().stalled < 3 {
         assert!(Instant::now() < until, "{:?}", gateway.meter.read());
         if stalled.len() < 60 {
-            let mut client = stage.connect(listener.address());
-            let server = listener.accept();
-            fill(&mut client);
-            stalled.push((client, server));
+            let (pair, room) = stall(&stage, &listener);
+            stalled.push(pair);
+            rooms.push(room);
         }
         for _ in 0..3 {
             let before = gateway.meter.read().accepted;
             let client = stage.connect_from(other, listener.address());
             let mut pair = (client, listener.accept());
             exchange(&mut pair);
-            assert_eq!(gateway.meter.read().accepted, before + 1, "it is split");
+            let counters = gateway.meter.read();
+            assert_eq!(counters.accepted, before + 1, "it is split: {counters:?}");
             std::thread::sleep(Duration::from_millis(70));
         }
     }
@@ -80,8 +88,13 @@ fn a_few_stalled_receivers_stop_no_splitting() {
     assert_eq!(counters.suspended, 0, "{counters:?}");
     assert!(counters.shrunk > 3, "{counters:?}");
     // Those that began when their client was over its share have little.
-    let (mut last, _server) = stalled.pop().unwrap();
-    assert!(last.write(&[7; 1 << 20]).is_ok() || stalled.len() > 5);
+    let of_first = rooms[..5].iter().max().unwrap();
+    for _ in 0..3 {
+        let before = gateway.meter.read().accepted;
+        let (_stalled, room) = stall(&stage, &listener);
+        assert_eq!(gateway.meter.read().accepted, before + 1, "it is split");
+        assert!(room < of_first / 4, "{room} and {of_first} bytes");
+    }
 }
 
 /// A connection that is split; a busy host may have some pass.
