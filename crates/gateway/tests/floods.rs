@@ -11,6 +11,7 @@ use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{HANDSHAKES, Ip, Listener, Stage, converse, eventually, exchange, flood};
 
@@ -25,8 +26,8 @@ fn cookies(stage: &Stage) -> u64 {
     found.unwrap().1.parse().unwrap()
 }
 
-/// With any setting of SYN cookies and a short backlog, during a flood of forged SYNs to an open port and to a
-/// closed one, and after it: real clients connect, split or not.
+/// With any setting of SYN cookies and a short backlog, during a flood of forged SYNs of IPv4 or IPv6 to an open port and to a
+/// closed one, which goes on while they begin: real clients connect, split or not.
 #[test]
 fn real_clients_connect_during_floods() {
     need!(Root, Tproxy);
@@ -41,15 +42,28 @@ fn real_clients_connect_during_floods() {
                 stage.gateway.set_sysctl(key, value).unwrap();
             }
             let gateway = stage.split_after(handshake);
-            let open = stage.listen(Ip::V4);
-            let closed = stage.listen(Ip::V4).address();
-            for round in 0..3 {
-                flood::send(&stage, round * 2000..round * 2000 + 1000, open.address());
-                flood::send(&stage, round * 2000 + 1000..round * 2000 + 2000, closed);
-                for ip in Ip::BOTH {
-                    let (mut client, mut server) = stage.pair(ip);
-                    converse(&mut client, &mut server);
-                }
+            for (round, flooded) in (0..).zip([Ip::V4, Ip::V6, Ip::V4]) {
+                let open = stage.listen(flooded);
+                let closed = stage.listen(flooded).address();
+                let flood = |number: u32, each: u32| {
+                    let number = round * 100_000 + number;
+                    flood::send(&stage, number..number + each, open.address());
+                    flood::send(&stage, number + each..number + 2 * each, closed);
+                };
+                flood(0, 1000);
+                let done = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        let goes_on = |_: &u32| !done.load(Ordering::Relaxed);
+                        let numbers = (2000..100_000).step_by(200).take_while(goes_on);
+                        numbers.for_each(|number| flood(number, 100));
+                    });
+                    let _done = support::ends::SetAtEnd(&done);
+                    for ip in Ip::BOTH {
+                        let (mut client, mut server) = stage.pair(ip);
+                        converse(&mut client, &mut server);
+                    }
+                });
             }
             let counters = gateway.meter.read();
             assert_eq!(cookies(&stage), 0, "{handshake:?} {cookie} {counters:?}");

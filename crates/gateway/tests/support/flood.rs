@@ -3,9 +3,9 @@
 use super::Stage;
 use bentpipe_base::Seq;
 use bentpipe_os::netns::Netns;
-use bentpipe_wire::{Flags, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport};
+use bentpipe_wire::{Flags, Ip, Ipv4, Ipv6, Packet, Payload, Tcp, TcpOptions, Transport};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 /// Sends SYNs of many clients to `to`, as fast as they go. A number is a client and a port of its own.
@@ -23,12 +23,16 @@ pub fn send_each(
     mut sent: impl FnMut(io::Result<usize>) + Send,
 ) {
     let send = || {
-        let socket = raw();
+        let socket = raw(to);
         for number in numbers {
-            let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
+            let host = 3 + (number % 250) as u8;
+            let client = match to.ip() {
+                IpAddr::V4(_) => IpAddr::from([10, 77, 1, host]),
+                IpAddr::V6(_) => Ipv6Addr::new(0xfd77, 1, 0, 0, 0, 0, 0, host.into()).into(),
+            };
             let port = 1024 + (number / 250 % 60_000) as u16;
             let syn = segment((client, port).into(), to, (Seq(number), Flags::SYN));
-            sent(socket.send_to(&syn, &to.into()));
+            sent(send_raw(&socket, &syn, to));
         }
     };
     stage.client.run(send).unwrap();
@@ -38,10 +42,10 @@ pub fn send_each(
 pub fn send_of_one_host(stage: &Stage, count: u32, to: SocketAddr) {
     let from = SocketAddr::from(([10, 77, 1, 3], 1024));
     let send = || {
-        let socket = raw();
+        let socket = raw(to);
         for number in 0..count {
             let syn = segment(from, to, (Seq(number), Flags::SYN));
-            socket.send_to(&syn, &to.into()).unwrap();
+            send_raw(&socket, &syn, to).unwrap();
         }
     };
     stage.client.run(send).unwrap();
@@ -58,19 +62,26 @@ pub fn forge_answer(netns: &Netns, from: SocketAddr, to: SocketAddr, flags: Flag
 }
 
 fn forge_segment(netns: &Netns, from: SocketAddr, to: SocketAddr, what: (Seq, Flags)) {
-    let send = || raw().send_to(&segment(from, to, what), &to.into()).unwrap();
+    let send = || send_raw(&raw(to), &segment(from, to, what), to).unwrap();
     netns.run(send).unwrap();
 }
 
-fn raw() -> socket2::Socket {
+fn raw(to: SocketAddr) -> socket2::Socket {
     // IPPROTO_RAW: with the IP header.
     let raw = Some(socket2::Protocol::from(255));
-    socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, raw).unwrap()
+    socket2::Socket::new(socket2::Domain::for_address(to), socket2::Type::RAW, raw).unwrap()
+}
+
+fn send_raw(socket: &socket2::Socket, packet: &[u8], to: SocketAddr) -> io::Result<usize> {
+    // A raw socket of IPv6 has no ports.
+    socket.send_to(packet, &SocketAddr::new(to.ip(), 0).into())
 }
 
 fn segment(from: SocketAddr, to: SocketAddr, (seq, flags): (Seq, Flags)) -> Vec<u8> {
-    let (IpAddr::V4(client), IpAddr::V4(server)) = (from.ip(), to.ip()) else {
-        unreachable!("floods are of IPv4")
+    let ip = match (from.ip(), to.ip()) {
+        (IpAddr::V4(client), IpAddr::V4(server)) => Ip::V4(Ipv4::new(client, server)),
+        (IpAddr::V6(client), IpAddr::V6(server)) => Ip::V6(Ipv6::new(client, server).into()),
+        _ => unreachable!("both ends are of one version"),
     };
     let tcp = Tcp {
         source: from.port(),
@@ -86,7 +97,7 @@ fn segment(from: SocketAddr, to: SocketAddr, (seq, flags): (Seq, Flags)) -> Vec<
         ..Tcp::default()
     };
     let packet = Packet {
-        ip: bentpipe_wire::Ip::V4(Ipv4::new(client, server)),
+        ip,
         transport: Transport::Tcp(tcp),
         payload: Payload::Absent,
     };
