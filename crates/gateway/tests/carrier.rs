@@ -31,7 +31,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::ends::{AMOUNT, carry_both_ways, meets_a_reset};
 use support::pair::{Pair, SCPS, split_one};
-use support::{Ip, Running, abort, child, connect_in, eventually, exchange, pattern};
+use support::{Ip, Running, abort, child, connect_in, eventually, exchange, in_order, pattern};
 
 /// Within that time a reset is heard.
 const SOON: Duration = Duration::from_secs(5);
@@ -77,6 +77,35 @@ fn a_pair_carries_every_byte_both_ways() {
             assert!(counters.carrier_sent_again > 10, "{counters:?}");
             assert!(counters.carrier_snacks > 5, "{counters:?}");
             assert!(counters.carrier_snacks_sent > 5, "{counters:?}");
+        }
+    }
+}
+
+/// Urgent bytes (MSG_OOB) cross the link in their place, as ordinary bytes, both ways.
+#[test]
+fn urgent_bytes_cross_the_link_in_their_place() {
+    need!(Root, Nft, Tproxy);
+    const PIECE: usize = 100_000;
+    for ip in Ip::BOTH {
+        let pair = Pair::new();
+        let gateways = pair.split(SCPS);
+        for upload in [true, false] {
+            let (mut from, mut to) = in_order(carried(&pair, ip, &gateways[0]), upload);
+            let bytes = pattern(2 * PIECE + 1);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    from.write_all(&bytes[..PIECE]).unwrap();
+                    let urgent = &bytes[PIECE..=PIECE];
+                    let sent = socket2::SockRef::from(&from).send_out_of_band(urgent);
+                    assert_eq!(sent.unwrap(), 1);
+                    from.write_all(&bytes[PIECE + 1..]).unwrap();
+                    from.shutdown(Shutdown::Write).unwrap();
+                });
+                let mut got = Vec::new();
+                to.read_to_end(&mut got).unwrap();
+                assert_eq!(got.len(), bytes.len());
+                assert!(got == bytes, "not in order");
+            });
         }
     }
 }

@@ -22,8 +22,9 @@
 //!
 //! Packets of the legs have the code point (DSCP) of what comes from their other side.
 //!
-//! Known deviations from the paper: the legs' window is as wide as the ends' window scale allows; ECN and urgent data
-//! are not passed on.
+//! Known deviations from the paper: the legs' window is as wide as the ends' window scale allows. ECN is each leg's own, where
+//! both ends speak it: marks are echoed on the leg that has them. Urgent bytes go on in their place as ordinary ones: that they
+//! are urgent is not passed on.
 
 mod config;
 mod counters;
