@@ -162,7 +162,8 @@ fn shaped(rate: &str) -> String {
 #[test]
 fn a_short_path_of_unknown_rate_is_filled_as_by_cubic() {
     bentpipe_os::need!(Root, Btf, StructOps);
-    // Two transfers on one machine differ by more than a fifth where nothing but it limits them.
+    // Two transfers on one machine differ by more than a fifth where nothing but it limits them: beside other work (load 4 to 6)
+    // 1.02, 0.65 and once 0.38 of cubic were seen, with the same program. Hence not 0.8, which the long one asks of a quiet machine.
     let (rate, cubic) = measured("", 1, 3);
     assert!(rate > 0.5 * cubic, "unlimited: {rate} of {cubic} Mbit/s");
     let shaper = "qdisc add dev up root tbf rate 1gbit burst 128kb limit 2mb";

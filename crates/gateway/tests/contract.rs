@@ -118,7 +118,9 @@ fn built_with(crates: &Path, programs: &[&str]) -> BTreeSet<String> {
             continue;
         }
         let manifest = std::fs::read_to_string(crates.join(name).join("Cargo.toml")).unwrap();
-        let lines = manifest.lines().skip_while(|line| *line != "[dependencies]");
+        let lines = manifest
+            .lines()
+            .skip_while(|line| *line != "[dependencies]");
         let lines = lines.skip(1).take_while(|line| !line.starts_with('['));
         let ours = lines.filter_map(|line| line.strip_prefix("bentpipe-")?.split_once(' '));
         open.extend(ours.map(|(name, _)| name.to_owned()));
