@@ -69,6 +69,9 @@ pub struct Comparison {
     /// What the ratio has to reach: at least, or at most where less is better; `None`: for information.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<f64>,
+    /// What it is to reach one day, where that is more; it decides nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aim: Option<f64>,
     /// Estimate of ours/rival (Hodges–Lehmann on the logarithms of the pairs).
     pub ratio: f64,
     /// Lower end of its 95% interval; `None` under six pairs.
@@ -205,12 +208,10 @@ impl Report {
                     entry.figure.to_owned(),
                     compared.ours.to_owned(),
                     compared.rival.to_owned(),
-                    compared
-                        .asked
-                        .map_or_else(String::new, |asked| format!("{bound} {asked}")),
+                    compared.wanted(bound),
                     format!("{:.2}", compared.ratio),
                     interval.map_or_else(String::new, |(low, high)| format!("{low:.2}–{high:.2}")),
-                    compared.verdict.text().to_owned(),
+                    compared.judged(),
                 ]
             })
             .collect()
@@ -249,6 +250,22 @@ impl Report {
 }
 
 impl Comparison {
+    /// The verdict, and whether the aim, which only figures have of which more is better, is missed.
+    fn judged(&self) -> String {
+        let missed = self.aim.is_some_and(|aim| self.ratio < aim);
+        let words = [self.verdict.text(), if missed { "aim missed" } else { "" }];
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        words.join(", ")
+    }
+
+    /// What is asked of the ratio, and what is aimed at.
+    fn wanted(&self, bound: &str) -> String {
+        let asked = self.asked.map(|asked| format!("{bound} {asked}"));
+        let aim = self.aim.map(|aim| format!("aim {bound} {aim:.1}"));
+        let both: Vec<String> = asked.into_iter().chain(aim).collect();
+        both.join(", ")
+    }
+
     fn new(values: &Values, figure: &Figure, contest: &Contest) -> Option<Self> {
         let of = |subject| values.of(subject, figure);
         let ratio = stats::ratio(of(contest.ours), of(contest.rival))?;
@@ -256,6 +273,7 @@ impl Comparison {
             ours: contest.ours.name(),
             rival: contest.rival.name(),
             asked: contest.asked.filter(|_| figure.decides),
+            aim: contest.aim,
             ratio: ratio.estimate,
             ratio_low: ratio.interval.map(|(low, _)| low),
             ratio_high: ratio.interval.map(|(_, high)| high),
@@ -326,6 +344,16 @@ mod tests {
             Verdict::Undecided
         );
         assert_eq!(verdict("proxy_cpu_up_1", &high, &low), Verdict::Information);
+        let told = |name, ours: &[f64]| {
+            let rows = report(name, ours, &[1.0; 7]).comparisons();
+            [rows[0][3].clone(), rows[0][6].clone()]
+        };
+        assert_eq!(
+            told("connects_1", &[0.97; 7]),
+            ["≥ 0.95, aim ≥ 1.0", "better, aim missed"]
+        );
+        assert_eq!(told("connects_50", &[0.5; 7]), ["aim ≥ 1.0", "aim missed"]);
+        assert_eq!(told("connects_50", &[1.5; 7]), ["aim ≥ 1.0", ""]);
         let wrong = report("connects_1", &low, &high);
         assert_eq!(wrong.wrong_side().count(), 1);
     }
