@@ -59,6 +59,12 @@ impl Container {
         Self { netns, _wire: wire }
     }
 
+    /// Its own address.
+    #[allow(dead_code, reason = "the soak has no use for it")]
+    pub(crate) fn address(ip: Ip) -> IpAddr {
+        addresses(ip).2
+    }
+
     /// Where clients outside find the container.
     pub(crate) fn published() -> [SocketAddr; 2] {
         Ip::BOTH.map(|ip| SocketAddr::new(ip.gateway_sat(), PUBLISHED))
