@@ -120,7 +120,7 @@ fn what_was_said_last_arrives_however_long_its_reader_stands_still() {
     let mut readers = Vec::new();
     for ip in Ip::BOTH {
         for client_first in [true, false] {
-            let (mut first, mut second) = in_order(stage.pair(ip), client_first);
+            let (mut first, second) = in_order(stage.pair(ip), client_first);
             second.shutdown(Shutdown::Write).unwrap();
             assert_eq!(rest(&mut first), Ok(Vec::new()));
             first.write_all(&bytes).unwrap();

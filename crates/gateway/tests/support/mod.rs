@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, reason = "a module of several test binaries")]
 
 pub mod child;
+pub mod crowd;
 pub mod ends;
 pub mod flood;
 pub mod listen;
