@@ -8,6 +8,7 @@ use crate::endpoint::{Key, key};
 use crate::seal::{Seal, Side};
 use crate::session::{PeerValidation, Session, Work};
 use crate::session_id::may_be_anew;
+use bentpipe_base::Instant;
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{echo, refusal};
 use bentpipe_saratoga_files::{WIDEST, network, path};
@@ -113,14 +114,24 @@ impl Server {
     ) {
         let began = timer::now();
         let may_work = self.for_unproven.is_left(began);
+        let path = (asked.as_ref()).map_or(&*metadata.entry.path, |request| &*request.path);
+        let in_the_way = may_work.then(|| self.in_the_way(key, path)).flatten();
+        if in_the_way.is_some() {
+            self.for_unproven.spend(began, timer::now());
+        }
         let path = match &asked {
-            // A valid seal does not prove the source address. Where too much is done already for who has proved nothing, a
-            // proof is wanted first, which those of our kind can give.
-            Some(request) if seal.is_some() || !may_work => {
+            // A valid seal does not prove the source address. Where too much is done already for who has proved nothing, or
+            // METADATA has overtaken the proof that ends another session, a proof is wanted first, which those of our
+            // kind can give.
+            Some(request) if seal.is_some() || !may_work || in_the_way.is_some() => {
                 return self.ask(key, request, seal.as_ref());
             }
-            Some(request) => request.path.clone(),
-            None if self.blind_allowed() && may_work => metadata.entry.path.clone(),
+            // It is of that very session, from another port.
+            None if in_the_way.is_some_and(|other| other.1 == key.1) => {
+                return self.say_unknown(key);
+            }
+            Some(_) => path.to_owned(),
+            None if self.blind_allowed() && may_work => path.to_owned(),
             // As if it had been lost: who is there sends it again.
             None if self.blind_allowed() => {
                 return tracing::debug!(peer = %key.0, "too many put blindly");
@@ -460,17 +471,40 @@ impl Server {
     pub(super) fn supersede(&mut self, key: Key, path: &str, validation: PeerValidation) {
         let now = timer::now();
         let proven = validation != PeerValidation::Unproven;
-        let old = self.endpoint.sessions.iter().find(|(other, session)| {
-            let moved = other.0.ip() == key.0.ip() && may_be_anew(other.1, key.1);
-            let same = other.0 == key.0 || moved;
-            let anew = same && (proven || session.is_quiet(now));
-            let evictable = anew || proven && !session.is_proven();
-            evictable && session.path == path && matches!(session.work, Work::Receiving(_))
-        });
-        if let Some(old) = old.map(|(old, _)| *old) {
+        let old: Vec<Key> = (self.endpoint.sessions.iter())
+            .filter(|(_, session)| writes(session, path))
+            .filter(|(other, session)| gives_way(**other, session, key, proven, now))
+            .map(|(other, _)| *other)
+            .collect();
+        for old in old {
             self.let_go(old);
         }
     }
+
+    /// The session that writes `path` and would end for `key` if only that had shown that it hears us.
+    fn in_the_way(&self, key: Key, path: &str) -> Option<Key> {
+        let path = path::normal(path).ok()?;
+        let now = timer::now();
+        let other = self.endpoint.sessions.iter().find(|(other, session)| {
+            writes(session, &path)
+                && !session.is_verified()
+                && gives_way(**other, session, key, true, now)
+                && !gives_way(**other, session, key, false, now)
+        });
+        other.map(|(other, _)| *other)
+    }
+}
+
+fn writes(session: &Session, path: &str) -> bool {
+    session.path == path && matches!(session.work, Work::Receiving(_))
+}
+
+/// Whether the session of `other` ends for `key`, which wants to write the same, and is there if that is `proven`.
+fn gives_way(other: Key, session: &Session, key: Key, proven: bool, now: Instant) -> bool {
+    let moved = other.0.ip() == key.0.ip() && may_be_anew(other.1, key.1);
+    let same = other.0 == key.0 || moved;
+    let anew = same && (proven || session.is_quiet(now));
+    anew || proven && !session.is_proven()
 }
 
 /// The width of what is said before METADATA tells that of the session: what who asks can read, and older
