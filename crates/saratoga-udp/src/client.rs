@@ -56,8 +56,6 @@ pub struct Client {
 
 /// Between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// A job whose session the server has forgotten begins anew this often at most.
-const TRIES: u32 = 20;
 
 /// What a server takes that has not said so.
 const ASSUMED: Rate = Rate::from_bits_per_sec(1_000_000);
@@ -220,7 +218,7 @@ impl Client {
             return;
         }
         while let Some(entry) = job_queue.next(now) {
-            let id = self.id(&entry.job);
+            let id = self.id(&entry);
             if job_queue.is_under_way(id)
                 || self.endpoint.sessions.contains_key(&key(self.server, id))
             {
@@ -236,7 +234,7 @@ impl Client {
                     let (peer, secret) = (self.server, self.config.key.as_ref());
                     let session = Session::asking(peer, path, work, request, secret);
                     self.endpoint.start(key(peer, id), session);
-                    job_queue.begun(id, entry);
+                    job_queue.begun(id, entry, now);
                 }
                 Err(error) => {
                     let mut entry = entry;
@@ -311,12 +309,11 @@ impl Client {
                     Err(given_up) => entry = given_up,
                 }
             }
-            if again && forgotten(&result) && entry.tries < TRIES {
+            if again && forgotten(&result) && entry.begins_anew(done, now) {
                 tracing::info!(
                     path = entry.job.remote(),
                     "the server began anew; so does this"
                 );
-                entry.tries += 1;
                 job_queue.again(entry);
                 continue;
             }
@@ -545,10 +542,10 @@ impl Client {
         request
     }
 
-    /// The Id of a job's session.
-    fn id(&self, job: &Job) -> u32 {
+    /// The Id of the next session of a job.
+    fn id(&self, Item { job, begun, .. }: &Item) -> u32 {
         let echoed = self.config.link.timestamps && self.asks(job);
-        session_id::of(job, self.server, self.fresh, echoed)
+        session_id::of(job, self.server, self.fresh, *begun, echoed)
     }
 }
 

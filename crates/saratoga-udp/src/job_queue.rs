@@ -26,6 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How long this side may: nobody else's work ends here.
 const OWN_PATIENCE: Duration = Duration::from_secs(5);
 
+/// A job that the server forgets begins anew this often at most, unless more has arrived in a session that has lasted for
+/// [`LASTING`]: of two that end one another one gives up.
+const IN_VAIN: u32 = 20;
+const LASTING: Duration = Duration::from_secs(1);
+
 /// Who has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
@@ -40,8 +45,22 @@ pub(crate) enum Full {
 pub(crate) struct Entry {
     pub(crate) number: usize,
     pub(crate) job: Job,
-    /// How often it was begun and the server forgot it.
-    pub(crate) tries: u32,
+    /// How often it was begun, and when last.
+    pub(crate) begun: u32,
+    began: Instant,
+    /// Octets that had arrived at most when the server forgot it, and how often it did since in vain.
+    furthest: u64,
+    in_vain: u32,
+}
+
+impl Entry {
+    /// The server has forgotten it when `done` octets had arrived: whether it begins anew.
+    pub(crate) fn begins_anew(&mut self, done: u64, now: Instant) -> bool {
+        let further = done > self.furthest && now.since(self.began) >= LASTING;
+        self.furthest = self.furthest.max(done);
+        self.in_vain = if further { 0 } else { self.in_vain + 1 };
+        self.in_vain <= IN_VAIN
+    }
 }
 
 /// See the file's head.
@@ -93,7 +112,10 @@ impl JobQueue {
             let entry = Entry {
                 number: self.given,
                 job,
-                tries: 0,
+                begun: 0,
+                began: Instant::ZERO,
+                furthest: 0,
+                in_vain: 0,
             };
             self.given += 1;
             self.files += usize::from(!list);
@@ -132,7 +154,9 @@ impl JobQueue {
     }
 
     /// It was begun as session `id`.
-    pub(crate) fn begun(&mut self, id: u32, entry: Entry) {
+    pub(crate) fn begun(&mut self, id: u32, mut entry: Entry, now: Instant) {
+        entry.begun += 1;
+        entry.began = now;
         self.under_way.insert(id, entry);
     }
 
@@ -254,7 +278,7 @@ mod tests {
     fn fill(job_queue: &mut JobQueue, id: &mut u32, now: Instant) -> usize {
         while let Some(entry) = job_queue.next(now) {
             *id += 1;
-            job_queue.begun(*id, entry);
+            job_queue.begun(*id, entry, now);
         }
         job_queue.under_way.len()
     }
@@ -269,6 +293,23 @@ mod tests {
         let mut slow = job_queue(1000, 1000);
         slow.set_rate(Rate::from_bits_per_sec(64_000));
         assert_eq!(fill(&mut slow, &mut 0, START), 8);
+    }
+
+    #[test]
+    fn what_is_forgotten_begins_anew_as_long_as_more_arrives() {
+        let mut entry = job_queue(1, 1000).next(START).unwrap();
+        let mut tries = |done: fn(u64) -> u64, lasted| {
+            let again = (1..100).take_while(|i| {
+                entry.began = START;
+                entry.begins_anew(done(*i), START + lasted)
+            });
+            again.count()
+        };
+        assert_eq!(tries(|i| i, LASTING), 99);
+        assert_eq!(tries(|_| 50, LASTING), IN_VAIN as usize);
+        // Two that put the same end one another at once.
+        assert_eq!(tries(|i| 1000 + i, LASTING), 99);
+        assert_eq!(tries(|i| 2000 + i, LASTING / 10), IN_VAIN as usize);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The Ids of a client's sessions.
 //!
-//! Each time that a machine begins a job, the session has a new Id. With the same one, late frames of the session
-//! before would count for this one, and its "all arrived" would make `give` delete a file that never arrived. The first
+//! Each time that a job is begun, the session has a new Id. With the same one, late frames of the session before would
+//! count for this one: its "unknown session" would end it, and its "all arrived" make `give` delete a file that never
+//! arrived. The first
 //! half of a put's Id stays the same, by which a server recognises a client that begins again after a kill; but where
 //! timestamps are not echoed the whole Id is new, because then the Id alone tells the two sessions apart. Nobody can
 //! guess an Id without knowing the machine's own Id.
@@ -10,14 +11,20 @@ use crate::job::{Job, Target};
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
 
-/// The Id of the session of `job` at `server`. `fresh` was drawn at random for this client; `echoed` says that
-/// timestamps show to which session an answer belongs.
-pub(crate) fn of(job: &Job, server: SocketAddr, fresh: u32, echoed: bool) -> u32 {
-    on(&machine(), job, server, fresh, echoed)
+/// The Id of the session of `job` at `server`. `fresh` was drawn at random for this client, which has begun the job `begun`
+/// times before; `echoed` says that timestamps show to which session an answer belongs.
+pub(crate) fn of(job: &Job, server: SocketAddr, fresh: u32, begun: u32, echoed: bool) -> u32 {
+    on(&machine(), job, server, (fresh, begun), echoed)
 }
 
 /// That on the machine called so.
-fn on(machine: &str, job: &Job, server: SocketAddr, fresh: u32, echoed: bool) -> u32 {
+fn on(
+    machine: &str,
+    job: &Job,
+    server: SocketAddr,
+    (fresh, begun): (u32, u32),
+    echoed: bool,
+) -> u32 {
     let here = std::env::current_dir().unwrap_or_default();
     let what = match job {
         Job::Get {
@@ -38,7 +45,7 @@ fn on(machine: &str, job: &Job, server: SocketAddr, fresh: u32, echoed: bool) ->
         here.display(),
         job.remote(),
     );
-    let own = half(&format!("{lasting}\n{fresh}"));
+    let own = half(&format!("{lasting}\n{fresh}\n{begun}"));
     let first = match job {
         Job::Put { local: Some(_), .. } if echoed => half(&lasting),
         _ => half(&format!("{fresh}\n{lasting}")),
@@ -88,15 +95,17 @@ mod tests {
             (put("a"), false, false),
             (list, true, false),
         ] {
-            let ids = [1, 2].map(|fresh| of(&job, server, fresh, echoed));
-            assert_eq!(ids[0], of(&job, server, 1, echoed), "within one client");
+            let ids = [1, 2].map(|fresh| of(&job, server, fresh, 0, echoed));
             assert_ne!(ids[0], ids[1]);
+            let anew = of(&job, server, 1, 1, echoed);
+            assert_ne!(ids[0], anew);
+            assert!(may_be_anew(ids[0], anew), "within one client");
             assert_eq!(may_be_anew(ids[0], ids[1]), known, "{job:?}");
         }
         // Behind one NAT two machines that run the same command are not taken for one that begins anew.
-        let [one, other] = ["one", "other"].map(|name| on(name, &put("a"), server, 1, true));
+        let [one, other] = ["one", "other"].map(|name| on(name, &put("a"), server, (1, 0), true));
         assert!(!may_be_anew(one, other) && one as u16 != other as u16);
-        let [a, b] = ["a", "b"].map(|path| of(&put(path), server, 1, true));
+        let [a, b] = ["a", "b"].map(|path| of(&put(path), server, 1, 0, true));
         assert!(!may_be_anew(a, b));
     }
 }

@@ -3,11 +3,15 @@
 
 mod support;
 
+use bentpipe_base::Rate;
 use bentpipe_saratoga::echo;
+use bentpipe_saratoga_udp::{Link, client, serve};
 use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, RequestKind, Status, Timestamp, Width};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use support::line::Line;
 use support::peer::{Peer, metadata, request};
-use support::{Served, config};
+use support::{LINK, Served, client, config, content, put, run_at};
 
 /// Puts of one client: the same half Id, each begun anew.
 const IDS: [u32; 3] = [0x0007_0001, 0x0007_0002, 0x0007_0003];
@@ -120,4 +124,27 @@ fn metadata_from_another_port_is_to_begin_anew() {
         other.send(&metadata(session, "a", SIZE));
         assert_eq!(said(&mut other, session).code, code, "{from} {session:x}");
     }
+}
+
+/// Behind a NAT that gives another port again and again a put begins anew each time, and goes on from where it was. What
+/// the server still says of the session before does not count for the next.
+#[test]
+fn a_put_goes_on_however_often_its_port_changes() {
+    let link = Link {
+        rate: Rate::from_bits_per_sec(8_000_000),
+        ..LINK
+    };
+    let served = Served::new(serve::ServerConfig { link, ..config() });
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("local");
+    std::fs::write(&local, content(2_500_000)).unwrap();
+    let (nat, moves) = Line::moving(served.address, Duration::from_millis(10), 150);
+    let config = client::ClientConfig { link, ..client() };
+    let report = run_at(nat.address, config, put(&local, "a"));
+    let moves = moves.load(Ordering::Relaxed);
+    report
+        .result
+        .unwrap_or_else(|error| panic!("after {moves} moves: {error}"));
+    assert!(std::fs::read(served.file("a")).unwrap() == content(2_500_000));
+    assert!(moves > 8, "its port changed only {moves} times");
 }

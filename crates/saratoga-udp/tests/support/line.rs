@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,6 +20,25 @@ impl Line {
     /// With a delay on each side: what the server says to a client that is gone reaches the next.
     pub(crate) fn delayed(server: SocketAddr, delay: Duration) -> Self {
         Self::new(server, delay, |_, _| true)
+    }
+
+    /// A NAT, delayed on each side, that gives another port after each `lasts` datagrams of the clients; and how often it
+    /// did.
+    pub(crate) fn moving(
+        server: SocketAddr,
+        delay: Duration,
+        lasts: usize,
+    ) -> (Self, Arc<AtomicUsize>) {
+        let moves = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&moves);
+        let mut sent = 0;
+        let moved = move || {
+            sent += 1;
+            let moves = sent % lasts == 0;
+            counted.fetch_add(usize::from(moves), Ordering::Relaxed);
+            moves
+        };
+        (Self::with(server, delay, |_, _| true, moved), moves)
     }
 
     /// For the first client that asks for something and nobody else; and what tells the Id of its session, and where it is.
@@ -42,20 +61,27 @@ impl Line {
     fn new(
         server: SocketAddr,
         delay: Duration,
-        mut passes: impl FnMut(&[u8], SocketAddr) -> bool + Send + 'static,
+        passes: impl FnMut(&[u8], SocketAddr) -> bool + Send + 'static,
     ) -> Self {
-        let [near, far] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        Self::with(server, delay, passes, || false)
+    }
+
+    /// The same, but the server hears from another port after each datagram that `moves`.
+    fn with(
+        server: SocketAddr,
+        delay: Duration,
+        mut passes: impl FnMut(&[u8], SocketAddr) -> bool + Send + 'static,
+        mut moves: impl FnMut() -> bool + Send + 'static,
+    ) -> Self {
+        let [near, mut far] = [(); 2].map(|()| open());
         let address = near.local_addr().unwrap();
-        for socket in [&near, &far] {
-            let pause = Duration::from_micros(100);
-            socket.set_read_timeout(Some(pause)).unwrap();
-        }
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let (mut buffer, mut client) = ([0; 70_000], None);
             let (mut up, mut down) = (VecDeque::new(), VecDeque::new());
             while !asked.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_micros(100));
                 while let Ok((len, from)) = near.recv_from(&mut buffer) {
                     if passes(&buffer[..len], from) {
                         client = Some(from);
@@ -67,14 +93,15 @@ impl Line {
                         down.push_back((Instant::now() + delay, buffer[..len].to_vec()));
                     }
                 }
-                for (way, socket, to) in [(&mut up, &far, Some(server)), (&mut down, &near, client)]
-                {
-                    while way.front().is_some_and(|(at, _)| *at <= Instant::now())
-                        && let Some((_, octets)) = way.pop_front()
-                    {
-                        // The one that is gone may have been the last.
-                        let _ = to.map(|to| socket.send_to(&octets, to));
+                while let Some(octets) = due(&mut up) {
+                    let _ = far.send_to(&octets, server);
+                    if moves() {
+                        far = open();
                     }
+                }
+                while let Some(octets) = due(&mut down) {
+                    // The one that is gone may have been the last.
+                    let _ = client.map(|client| near.send_to(&octets, client));
                 }
             }
         });
@@ -84,6 +111,18 @@ impl Line {
             thread: Some(thread),
         }
     }
+}
+
+fn open() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+/// The next datagram of one way, when it has taken its time.
+fn due(way: &mut VecDeque<(Instant, Vec<u8>)>) -> Option<Vec<u8>> {
+    way.front().filter(|(at, _)| *at <= Instant::now())?;
+    way.pop_front().map(|(_, octets)| octets)
 }
 
 impl Drop for Line {
