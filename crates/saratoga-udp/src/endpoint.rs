@@ -1,6 +1,7 @@
 //! One UDP socket and all sessions on it, driven by one loop: receive, time out, send, wait for the next deadline.
 
 use crate::Error;
+use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::capacity;
 use crate::seal::{SEAL, Seal};
@@ -14,7 +15,7 @@ use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::{RECEIVE, Udp, path_mtu};
 use bentpipe_wire::saratoga::{Frame, Metadata, Request, Width};
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -60,6 +61,13 @@ pub(crate) struct Turn {
     verified: bool,
 }
 
+/// Sessions with a peer: those in which it was heard, and those in which it is quiet.
+#[derive(Default)]
+struct Sessions {
+    sending: [u32; 2],
+    receiving: [u32; 2],
+}
+
 /// See the file's head.
 pub struct Endpoint {
     pub(crate) udp: Udp,
@@ -67,6 +75,7 @@ pub struct Endpoint {
     events: Events,
     link: Link,
     pub(crate) sessions: BTreeMap<Key, Session>,
+    answers: Answers,
     batch: Batch,
     buffer: Vec<u8>,
     /// Stretches that all sessions together keep at most, about.
@@ -81,6 +90,8 @@ const RECEIVES: usize = 16;
 const SENDS: usize = 256;
 /// The part of the rate for all sessions with silent peers together, while others send.
 const FOR_THE_QUIET: f64 = 1.0 / 16.0;
+/// The part of a peer's share that is for what it is sent, however much it is answered.
+const FOR_CONTENT: f64 = 1.0 / 16.0;
 /// Stretches that a session may keep whatever others do.
 const FEW_STRETCHES: usize = 64;
 /// Between two looks at threads that work for us, and at streams that grow.
@@ -109,6 +120,7 @@ impl Endpoint {
             events: Events::with_capacity(4),
             link,
             sessions: BTreeMap::new(),
+            answers: Answers::default(),
             batch: Batch::default(),
             buffer: vec![0; RECEIVE],
             stretches: capacity::stretches(),
@@ -195,31 +207,55 @@ impl Endpoint {
         }
     }
 
-    /// Divides the rate evenly among the peers that are sent to, and the part of each among its sessions: who asks for much
-    /// at once takes nothing from others. Sessions whose peer is silent, perhaps for ever, get a small part together, as
+    /// What receivers say counts against the rate from now on.
+    pub(crate) const fn bound_answers(&mut self) {
+        self.answers.bound();
+    }
+
+    /// Divides the rate evenly among the peers that are sent to or answered, and the part of each among its sessions: who asks
+    /// for much at once takes nothing from others. What is said to a peer is of its own part; what that leaves of peers that
+    /// are sent nothing is for the others. Sessions whose peer is silent, perhaps for ever, get a small part together, as
     /// long as others can use the rest.
     fn share(&mut self, now: Instant) {
-        // Of each peer, the sessions that are heard, and those that are quiet.
-        let mut counts: BTreeMap<IpAddr, [u32; 2]> = BTreeMap::new();
+        let mut peers: BTreeMap<IpAddr, Sessions> = BTreeMap::new();
         for (key, session) in &self.sessions {
-            if let Work::Sending(_) = session.work {
-                let of_peer = counts.entry(network(key.0)).or_default();
-                of_peer[usize::from(session.is_quiet(now))] += 1;
+            let own = peers.entry(network(key.0)).or_default();
+            let quiet = usize::from(session.is_quiet(now));
+            match &session.work {
+                Work::Sending(_) => own.sending[quiet] += 1,
+                Work::Receiving(_) => own.receiving[quiet] += 1,
+                Work::Asking(_) | Work::Preparing(_) => {}
             }
         }
-        let peers = [0, 1].map(|quiet| counts.values().filter(|own| own[quiet] > 0).count());
-        let parts = match peers {
+        let heard = |own: &&Sessions| own.sending[0] + own.receiving[0] > 0;
+        let heard = peers.values().filter(heard).count().max(1);
+        let answered = peers.iter().filter(|(_, own)| own.receiving != [0, 0]);
+        let each = self.link.rate.scaled(1.0 / heard as f64);
+        let answered = answered.map(|(peer, _)| *peer);
+        self.answers.share(answered, each, now);
+
+        let others = peers.iter().filter(|(_, own)| own.sending[0] == 0);
+        let said = others.map(|(peer, _)| self.answers.rate(*peer, now).bits_per_sec());
+        let left = self.link.rate.bits_per_sec().saturating_sub(said.sum());
+        let sent_to =
+            [0, 1].map(|quiet| peers.values().filter(|own| own.sending[quiet] > 0).count());
+        let parts = match sent_to {
             [_, 0] => [1.0, 0.0],
             [0, _] => [0.0, 1.0],
             _ => [1.0 - FOR_THE_QUIET, FOR_THE_QUIET],
         };
         for (key, session) in &mut self.sessions {
-            let quiet = usize::from(session.is_quiet(now));
+            let (quiet, peer) = (usize::from(session.is_quiet(now)), network(key.0));
             if let Work::Sending(outgoing) = &mut session.work
-                && let Some(own) = counts.get(&network(key.0))
+                && let Some(own) = peers.get(&peer)
             {
-                let part = parts[quiet] / peers[quiet] as f64 / f64::from(own[quiet]);
-                outgoing.sender.set_rate(self.link.rate.scaled(part));
+                let part = left as f64 * parts[quiet] / sent_to[quiet] as f64;
+                let said = self.answers.rate(peer, now).bits_per_sec() as f64;
+                let rest = (part - said).max(part * FOR_CONTENT);
+                let rate = rest / f64::from(own.sending[quiet]);
+                outgoing
+                    .sender
+                    .set_rate(Rate::from_bits_per_sec(rate as u64));
             }
         }
     }
@@ -322,8 +358,14 @@ impl Endpoint {
         if !full(self.batch.flush(&self.udp))? {
             return Ok((true, true));
         }
+        if !full(self.answer(now))? {
+            return Ok((true, true));
+        }
         let mut all = true;
         for session in self.sessions.values_mut() {
+            if let Work::Receiving(_) = session.work {
+                continue;
+            }
             let mut count = 0;
             while count < SENDS && session.transmit(now, self.batch.buffer()) {
                 count += 1;
@@ -338,6 +380,42 @@ impl Endpoint {
             self.limit();
         }
         Ok((all, blocked))
+    }
+
+    /// Sends what receivers have to say, as far as their peers may have it: a frame of each in turn, and first of who
+    /// was quiet for longest. Last words do not wait. Returns whether the socket had room.
+    fn answer(&mut self, now: Instant) -> io::Result<bool> {
+        let receiving = |session: &Session| matches!(session.work, Work::Receiving(_));
+        let sessions = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| receiving(session));
+        let mut order: Vec<(Instant, Key)> = sessions
+            .map(|(key, session)| (session.said_at, *key))
+            .collect();
+        order.sort_unstable();
+        let mut turns: VecDeque<Key> = order.into_iter().map(|(_, key)| key).collect();
+        while let Some(key) = turns.pop_front() {
+            let peer = network(key.0);
+            let may_say = self.answers.may_say(peer, now);
+            let session = self.sessions.get_mut(&key);
+            let Some(session) = session.filter(|session| may_say || session.is_over()) else {
+                continue;
+            };
+            let out = self.batch.buffer();
+            let before = out.len();
+            if session.transmit(now, out) {
+                session.said_at = now;
+                let headers = OVERHEAD[usize::from(key.0.is_ipv6())];
+                let size = (out.len() - before) as u64 + u64::from(headers);
+                self.answers.said(peer, Bytes(size), now);
+                if !self.batch.end(session.peer, &self.udp)? {
+                    return Ok(false);
+                }
+                turns.push_back(key);
+            }
+        }
+        Ok(true)
     }
 
     /// No packet is longer from now on than what the kernel knows of the path to its peer.
@@ -355,6 +433,9 @@ impl Endpoint {
     fn wait(&mut self, limit: Duration, blocked: bool) -> Result<(), Error> {
         let now = timer::now();
         let mut wait = limit;
+        if let Some(at) = self.answers.deadline(now).filter(|_| !blocked) {
+            wait = wait.min(at.since(now));
+        }
         for session in self.sessions.values() {
             if let Some(at) = session.deadline().filter(|_| !blocked) {
                 wait = wait.min(at.since(now));

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod address_validation;
+mod answers;
 mod authenticate;
 mod batch;
 pub mod beacon;

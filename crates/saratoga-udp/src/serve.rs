@@ -105,7 +105,8 @@ impl Server {
             return Err(Error::file("send beacons of", name.as_str())(long));
         }
         // Who listens for beacons on this host needs the port too.
-        let endpoint = Endpoint::on(Udp::bind_server(config.listen), config.link)?;
+        let mut endpoint = Endpoint::on(Udp::bind_server(config.listen), config.link)?;
+        endpoint.bound_answers();
         let beacon_sender = match &config.name {
             Some(_) => Some(BeaconSender::new()?),
             None => None,

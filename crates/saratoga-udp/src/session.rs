@@ -74,6 +74,8 @@ pub(crate) struct Session {
     /// tell a checksum last knows that it may.
     question: Option<Timestamp>,
     began: Instant,
+    /// When it said something last, if it receives.
+    pub(crate) said_at: Instant,
     /// Octets in and out, with their headers.
     received: u64,
     sent: u64,
@@ -106,6 +108,7 @@ impl Session {
             validation: PeerValidation::Proven,
             question: None,
             began: timer::now(),
+            said_at: Instant::ZERO,
             received: 0,
             sent: 0,
             credit: None,
@@ -140,6 +143,7 @@ impl Session {
             validation,
             question: None,
             began: timer::now(),
+            said_at: Instant::ZERO,
             // What made it begin.
             received: HEADERS,
             sent: 0,
@@ -185,6 +189,11 @@ impl Session {
     pub(crate) fn takes(&self) -> bool {
         let request = self.request.as_ref();
         request.is_some_and(|request| request.kind == RequestKind::Take)
+    }
+
+    /// Whether no more will come of it than its last word.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(&self.work, Work::Receiving(incoming) if incoming.receiver.is_over())
     }
 
     /// Whether the peer has shown that it hears us, here or elsewhere.

@@ -3,13 +3,15 @@
 
 mod support;
 
-use bentpipe_saratoga_udp::serve;
-use bentpipe_wire::saratoga::{Frame, RequestKind};
+use bentpipe_base::Rate;
+use bentpipe_saratoga::echo;
+use bentpipe_saratoga_udp::{Link, serve};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, RequestKind, Timestamp, Width};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::peer::{Peer, metadata, request};
-use support::{Served, config, content, get, put, run, slow};
+use support::peer::{Peer, metadata, octets, request};
+use support::{LINK, Served, config, content, get, put, run, slow};
 
 /// METADATA of no session, which any address may be forged for, has descriptors, a part and up to 64 directories made. That
 /// takes a part of the time of the server's one thread, and what is there of it at once is as much as one peer may have.
@@ -89,4 +91,86 @@ fn a_few_addresses_do_not_have_all_sessions() {
     other.send(&request(1, RequestKind::Get, "a"));
     let said = std::iter::from_fn(|| other.hear()).next();
     assert!(matches!(said, Some(Frame::Data(_))), "{said:?}");
+}
+
+/// An octet of the file that session 7 puts, or a question.
+fn piece(offset: u64, len: u32) -> Vec<u8> {
+    let mut datagram = octets(&Frame::Data(Data {
+        session: 7,
+        width: Width::Bits32,
+        kind: Kind::File,
+        timestamp: Some(Timestamp([7; 16])),
+        status_wanted: len == 0,
+        end: false,
+        offset: offset.into(),
+        len,
+    }));
+    datagram.resize(datagram.len() + len as usize, 0);
+    datagram
+}
+
+/// A peer of a server of 8 Mbit/s that has put every other octet.
+fn with_holes(served: &Served) -> Peer {
+    let mut peer = Peer::new("127.0.0.40:0", served.address);
+    peer.send(&request(7, RequestKind::Put, "holes"));
+    let Some(Frame::Status(question)) = peer.hear() else {
+        panic!("it is asked");
+    };
+    assert_eq!(question.code, Code::OK);
+    peer.send(&echo(7, question.timestamp));
+    peer.send(&metadata(7, "holes", 90_000_000));
+    std::thread::sleep(Duration::from_millis(200));
+    for i in 0..3000 {
+        let octet = piece(2 * i + 10, 1);
+        peer.socket.send_to(&octet, peer.server).unwrap();
+        if i % 200 == 0 {
+            peer.hear_all(Duration::from_millis(5));
+        }
+    }
+    peer.hear_all(Duration::from_millis(200));
+    peer
+}
+
+/// Lists of holes for who asks a thousand times a second have the share of the rate that a file of his would have.
+#[test]
+fn what_is_asked_for_again_and_again_is_answered_at_the_rate() {
+    let rate = Rate::from_bits_per_sec(8_000_000);
+    let served = Served::new(serve::ServerConfig {
+        link: Link { rate, ..LINK },
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(1_000_000)).unwrap();
+    let mut peer = with_holes(&served);
+    let asking = peer.socket.try_clone().unwrap();
+    let (server, over) = (served.address, Arc::new(AtomicBool::new(false)));
+    let end = Arc::clone(&over);
+    let flood = std::thread::spawn(move || {
+        while !end.load(Ordering::Relaxed) {
+            asking.send_to(&piece(6010, 0), server).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let mut heard = |time: Duration| {
+        let (began, before) = (Instant::now(), peer.received);
+        while began.elapsed() < time {
+            peer.hear();
+        }
+        let octets = (peer.received - before) as f64;
+        octets / rate.over(began.elapsed()).0 as f64
+    };
+    let alone = heard(Duration::from_secs(2));
+    let getting = std::thread::spawn(move || {
+        let here = tempfile::tempdir().unwrap();
+        let began = Instant::now();
+        run(&served, get("a", here.path())).unwrap();
+        began.elapsed()
+    });
+    let beside = heard(Duration::from_millis(1500));
+    let took = getting.join().unwrap();
+    over.store(true, Ordering::Relaxed);
+    flood.join().unwrap();
+    assert!((0.7..1.1).contains(&alone), "{alone} of the rate");
+    assert!((0.3..0.7).contains(&beside), "{beside} of the rate");
+    // A megabyte at half of 8 Mbit/s.
+    assert!((1.7..2.8).contains(&took.as_secs_f64()), "{took:?}");
 }

@@ -1,13 +1,15 @@
 //! The receiving side of a session.
 
+mod answer;
 mod interface;
 
 pub use interface::{Config, Event, Kept};
 
 use crate::MAX_STRETCHES;
-use crate::report::{Report, refusal};
+use crate::report::refusal;
 use crate::sender::Failure;
 use crate::timing::Timing;
+use answer::Answer;
 use bentpipe_base::{Instant, Machine, Ranges};
 use bentpipe_wire::saratoga::{
     Checksum, Code, Data, Frame, Kind, Metadata, RequestKind, Timestamp, Width,
@@ -21,8 +23,6 @@ const NUDGE: Duration = Duration::from_millis(2500);
 const SLACK: Duration = Duration::from_millis(20);
 /// A peer may send nothing of the content for so many times its silence.
 const PATIENCE: u32 = 4;
-/// STATUS frames that wait to be transmitted at most.
-const MOST_WAITING: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -47,6 +47,8 @@ pub struct Receiver {
     most_stretches: usize,
     /// The octet after the highest seen.
     extent: u64,
+    /// The octet after the highest that an earlier session left: a sender that asks below it has not heard of that yet.
+    kept_until: u64,
     /// The octet after the last, once that is known.
     size: Option<u64>,
     /// The highest offset, and its timestamp.
@@ -67,7 +69,7 @@ pub struct Receiver {
     superseded: bool,
     /// The peer says what became of its original, which this side waits for.
     awaits_word: bool,
-    out: VecDeque<Frame>,
+    answer: Answer,
     events: VecDeque<Event>,
 }
 
@@ -85,6 +87,7 @@ impl Receiver {
             have: Ranges::default(),
             most_stretches: MAX_STRETCHES,
             extent: 0,
+            kept_until: 0,
             size: None,
             highest: (0, None),
             content_at: now,
@@ -96,7 +99,7 @@ impl Receiver {
             asked_at: None,
             superseded: false,
             awaits_word: false,
-            out: VecDeque::new(),
+            answer: Answer::new(config.room),
             events: VecDeque::new(),
             config,
         }
@@ -127,8 +130,7 @@ impl Receiver {
     /// Ends the session with `code`, and tells the peer.
     pub fn refuse(&mut self, code: Code) {
         if self.state != State::Over {
-            self.out.clear();
-            self.out.push_back(refusal(self.config.session, code));
+            self.answer.say(refusal(self.config.session, code));
             self.end(Failure::Own(code));
         }
     }
@@ -139,6 +141,11 @@ impl Receiver {
             State::Complete(_) => self.say_complete(),
             _ => self.report(true, self.highest.1, self.extent),
         }
+    }
+
+    /// Whether no more will come of it than its last word.
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
     }
 
     /// When the peer was last heard.
@@ -234,10 +241,12 @@ impl Receiver {
         if self.metadata.is_some() || resumed {
             self.have.clear();
             self.extent = 0;
+            self.kept_until = 0;
         }
         if let Some(kept) = kept {
             self.have = kept.have;
             self.extent = self.have.last().map_or(0, |(_, to)| to);
+            self.kept_until = self.extent;
         }
         if !streams && self.extent > size {
             return self.refuse(Code::UNSPECIFIED);
@@ -268,7 +277,7 @@ impl Receiver {
     fn is_superseded(&mut self) {
         self.superseded = true;
         if matches!(self.state, State::Complete(_)) && !self.awaits_word {
-            self.out.clear();
+            self.answer.clear();
             self.done();
         }
     }
@@ -352,7 +361,7 @@ impl Receiver {
                 self.questions.sample(now.since(self.question_at));
             }
             self.question_at = now;
-            self.report(false, data.timestamp, end);
+            self.report(false, data.timestamp, end.max(self.kept_until));
         } else if !self.begun {
             self.report(true, self.highest.1, self.extent);
         }
@@ -434,53 +443,6 @@ impl Receiver {
         let questions = self.questions.round_trip().map(|between| 4 * between);
         answer.map(|answer| questions.map_or(answer, |questions| questions.min(answer)))
     }
-
-    fn frame(&self, voluntary: bool, timestamp: Option<Timestamp>, response: u64) -> Report {
-        Report {
-            session: self.config.session,
-            width: self.width.max(Width::holding(self.extent.into())),
-            timestamp,
-            metadata_missing: self.metadata.is_none() || self.lacks_checksum() && self.is_all(),
-            voluntary,
-            in_response_to: response,
-        }
-    }
-
-    fn report(&mut self, voluntary: bool, timestamp: Option<Timestamp>, response: u64) {
-        if self.state == State::Verifying {
-            return self.say_verifying();
-        }
-        let (end, room) = (self.config.hole_end, self.config.room);
-        let extent = self.extent.max(response);
-        let frames = self
-            .frame(voluntary, timestamp, response)
-            .frames(&self.have, extent, end, room);
-        // A peer that asks faster than this side may answer gets the newest answers.
-        let room = MOST_WAITING.saturating_sub(frames.len());
-        while self.out.len() > room {
-            self.out.pop_front();
-        }
-        self.out.extend(frames);
-    }
-
-    fn say_complete(&mut self) {
-        if self.superseded {
-            return;
-        }
-        let size = self.size.unwrap_or(0);
-        let status = self.frame(true, self.highest.1, size).status(size);
-        self.out.clear();
-        self.out.push_back(Frame::Status(status));
-    }
-
-    /// Everything has arrived but is not verified yet, so that the STATUS says that its list is incomplete.
-    fn say_verifying(&mut self) {
-        let size = self.size.unwrap_or(0);
-        let mut status = self.frame(false, self.highest.1, size).status(size);
-        status.incomplete = true;
-        self.out.clear();
-        self.out.push_back(Frame::Status(status));
-    }
 }
 
 /// Whether both announce the same content. Where nothing is summed up, only the times tell a file from another of
@@ -548,8 +510,7 @@ impl Machine for Receiver {
             State::Asking | State::Receiving => {
                 if self.timing.silent_at(self.config.silence) <= now {
                     let session = self.config.session;
-                    self.out.clear();
-                    self.out.push_back(refusal(session, Code::SENDER_SILENT));
+                    self.answer.say(refusal(session, Code::SENDER_SILENT));
                     self.end(Failure::Silence);
                 } else if self.no_data_deadline() <= now {
                     self.refuse(Code::SENDER_SILENT);
@@ -568,7 +529,10 @@ impl Machine for Receiver {
             let request = self.config.request.clone()?;
             return Some(((), Frame::Request(request)));
         }
-        self.out.pop_front().map(|frame| ((), frame))
+        if let Some(due) = self.answer.next_due() {
+            self.make(due);
+        }
+        self.answer.next().map(|frame| ((), frame))
     }
 
     fn event(&mut self) -> Option<Event> {

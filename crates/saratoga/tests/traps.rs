@@ -117,6 +117,32 @@ fn metadata_may_come_late_or_never() {
 }
 
 #[test]
+fn a_report_that_waits_for_the_line_answers_the_newest_question() {
+    let mut receiver = Receiver::new(receiving(), at(0));
+    answers(&mut receiver, announced(SIZE));
+    answers(&mut receiver, Frame::Data(data(0, 1444)));
+    for packet in [2, 4, 3] {
+        let asks = Data {
+            status_wanted: packet != 3,
+            timestamp: Some(Timestamp([packet; 16])),
+            ..data(u64::from(packet) * 1444, 1444)
+        };
+        receiver.input((), Frame::Data(asks), at(1));
+    }
+    // What comes unasked does not take its place.
+    receiver.repeat();
+    let said = frames(&mut receiver, at(500));
+    let report = only_status(&said);
+    assert_eq!(report.timestamp, Some(Timestamp([4; 16])));
+    assert_eq!((report.voluntary, report.in_response_to), (false, 7220));
+    let hole = Hole {
+        first: 1444,
+        last: 2887,
+    };
+    assert_eq!(report.holes, [hole]);
+}
+
+#[test]
 fn a_receiver_reports_when_asked_and_completes_in_the_words_of_the_draft() {
     let mut receiver = Receiver::new(receiving(), at(0));
     answers(&mut receiver, announced(SIZE));
@@ -301,6 +327,15 @@ fn what_was_kept_counts_only_for_the_same_content() {
     let mut receiver = Receiver::new(config(), at(0));
     let said = answers(&mut receiver, announced(SIZE));
     assert_eq!(only_status(&said).progress, 5000);
+    // The sender may not hear of it: who asks below is told again.
+    for packet in 0..2 {
+        let asks = Data {
+            status_wanted: true,
+            ..data(packet * 1444, 1444)
+        };
+        let said = answers(&mut receiver, Frame::Data(asks));
+        assert_eq!(only_status(&said).in_response_to, 5000);
+    }
     let mut changed = metadata(SIZE, Kind::File);
     changed.entry.modified.0 += 1;
     // Without a checksum another file of the length may have come in its place within the second.
