@@ -346,6 +346,7 @@ impl Receiver {
             }
             self.size = Some(end);
         }
+        let seen = self.extent;
         self.extent = self.extent.max(end);
         if data.len > 0 {
             self.content_at = now;
@@ -354,6 +355,9 @@ impl Receiver {
             self.highest = (offset, data.timestamp);
         }
         let new = self.add(offset, end);
+        if new && offset < seen {
+            self.answer.took_effect();
+        }
         self.check();
         if data.status_wanted {
             self.asked = true;

@@ -52,11 +52,9 @@ impl Report {
         extent: u64,
         end: HoleEnd,
         room: usize,
-    ) -> Vec<Frame> {
+    ) -> Vec<Status> {
         let progress = have.uncovered(0, u64::MAX).map_or(0, |(from, _)| from);
-        let bare = 32 + 2 * self.width.octets();
-        let each = room.saturating_sub(bare) / (2 * self.width.octets());
-        let each = each.max(1);
+        let each = self.most_holes(room);
         let mut holes = holes(have, extent).map(|(from, to)| Hole {
             first: from.into(),
             last: match end {
@@ -82,7 +80,14 @@ impl Report {
                 .iter_mut()
                 .for_each(|status| status.incomplete = true);
         }
-        frames.into_iter().map(Frame::Status).collect()
+        frames
+    }
+
+    /// Holes in a frame of `room` octets at most.
+    pub(crate) fn most_holes(&self, room: usize) -> usize {
+        let bare = 32 + 2 * self.width.octets();
+        let holes = room.saturating_sub(bare) / (2 * self.width.octets());
+        holes.max(1)
     }
 }
 
@@ -154,10 +159,9 @@ mod tests {
             let frames = REPORT.frames(&have, extent, end, room);
             let mut all = have.clone();
             let count = frames.len();
-            for frame in frames {
+            for status in frames {
                 let mut octets = Vec::new();
-                frame.emit(&mut octets).unwrap();
-                let Frame::Status(status) = frame else { panic!("only STATUS") };
+                Frame::Status(status.clone()).emit(&mut octets).unwrap();
                 prop_assert_eq!(status.incomplete, count > 1);
                 prop_assert!(octets.len() <= room.max(64));
                 let beyond = u128::from(!exclusive);

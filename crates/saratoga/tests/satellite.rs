@@ -24,6 +24,7 @@ fn transfer(size: u64, seed: u64, bit_errors: f64, congestion: Congestion) -> Ru
         seed,
         longest: None,
         seldom: None,
+        longest_back: None,
     };
     path.transfer(sender::Config {
         congestion,
@@ -115,6 +116,7 @@ fn packets_get_short_enough_for_the_path() {
             seed,
             longest: Some((Bytes(longest), at(from))),
             seldom: None,
+            longest_back: None,
         };
         let run = path.transfer(sending(size));
         // What goes before it is found out, and each repair as often as an idle line sends one.
@@ -152,6 +154,7 @@ fn long_packets_that_pass_now_and_then_are_no_good() {
             seed,
             longest: Some((Bytes(longest), at(from))),
             seldom: Some(seldom),
+            longest_back: None,
         };
         let run = path.transfer(sending(8_000_000));
         let took = run.known.since(Instant::ZERO);
@@ -170,6 +173,7 @@ fn a_transfer_in_vain_ends() {
         seed: 6,
         longest: Some((Bytes(200), Instant::ZERO)),
         seldom: None,
+        longest_back: None,
     };
     // No packet of any length that is tried leaves a short one over.
     let failed = path.attempt(sending(1_144_500)).err().unwrap();
@@ -211,6 +215,7 @@ fn files_of_about_4_gib_arrive() {
             seed: i as u64,
             longest: None,
             seldom: None,
+            longest_back: None,
         };
         let run = path.transfer(sender::Config {
             rate,
@@ -223,5 +228,29 @@ fn files_of_about_4_gib_arrive() {
         );
         let took = run.known.since(Instant::ZERO);
         assert!(took < Duration::from_secs(5), "{size}: {took:?}");
+    }
+}
+
+/// The way back carries packets of 1,000 octets, and loses others too. Lists of holes that do not fit it, and vanish each time,
+/// do not end the transfer.
+#[test]
+fn lists_get_short_enough_for_the_way_back() {
+    for seed in 0..10 {
+        let rate = Rate::from_bits_per_sec(60_000_000);
+        let path = Path {
+            rate,
+            round_trip: Duration::from_millis(300),
+            bit_errors: 1e-5,
+            seed,
+            longest: None,
+            seldom: None,
+            longest_back: Some(Bytes(1000)),
+        };
+        let run = path.transfer(sender::Config {
+            rate,
+            ..sending(6_000_000)
+        });
+        let took = run.known.since(Instant::ZERO);
+        assert!(took < Duration::from_secs(4), "seed {seed}: {took:?}");
     }
 }

@@ -20,6 +20,7 @@ fn transfer(round_trip: Duration) -> Run {
         seed: 1,
         longest: None,
         seldom: None,
+        longest_back: None,
     };
     path.transfer(sender::Config {
         rate,

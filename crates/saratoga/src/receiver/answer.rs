@@ -4,8 +4,13 @@
 use super::{Receiver, State};
 use crate::report::{HoleEnd, Report};
 use bentpipe_base::Ranges;
-use bentpipe_wire::saratoga::{Frame, Timestamp, Width};
+use bentpipe_wire::saratoga::{Frame, Status, Timestamp, Width};
 use std::collections::VecDeque;
+
+/// Long lists without effect after which a shorter one is tried: questions of two round trips.
+const IN_VAIN: u32 = 8;
+/// Octets of a STATUS frame that fits a packet of 576 with all headers and a seal.
+const SHORT: usize = 512;
 
 /// A report that is to be made.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +27,11 @@ pub(super) struct Due {
 pub(super) struct Answer {
     due: Option<Due>,
     out: VecDeque<Frame>,
-    /// Octets of a STATUS frame at most.
+    /// Octets of a STATUS frame at most. Nothing probes what the way back carries, but lists that are too long for it
+    /// have no effect.
     room: usize,
+    /// Lists in frames longer than [`SHORT`] since one had an effect.
+    in_vain: u32,
 }
 
 impl Answer {
@@ -33,6 +41,7 @@ impl Answer {
             due: None,
             out: VecDeque::new(),
             room,
+            in_vain: 0,
         }
     }
 
@@ -65,8 +74,20 @@ impl Answer {
 
     /// Lists what of `[0, extent)` is not in `have`.
     fn list(&mut self, report: &Report, have: &Ranges, extent: u64, end: HoleEnd) {
+        if self.in_vain == IN_VAIN {
+            self.room = self.room.min(SHORT);
+        }
         let frames = report.frames(have, extent, end, self.room);
-        self.out.extend(frames);
+        let is_long = |status: &Status| status.holes.len() > report.most_holes(SHORT);
+        if frames.first().is_some_and(is_long) {
+            self.in_vain += 1;
+        }
+        self.out.extend(frames.into_iter().map(Frame::Status));
+    }
+
+    /// A hole was filled: a list was heard.
+    pub(super) const fn took_effect(&mut self) {
+        self.in_vain = 0;
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Path {
     pub(crate) longest: Option<(Bytes, Instant)>,
     /// But for one in so many of them.
     pub(crate) seldom: Option<u64>,
+    /// Packets longer than that vanish on the way back.
+    pub(crate) longest_back: Option<Bytes>,
 }
 
 /// A transfer that failed.
@@ -83,7 +85,9 @@ impl Path {
             }
             while let Some(((), frame)) = receiver.transmit(now) {
                 let length = length(&frame);
-                back.push(frame, length, now);
+                if self.longest_back.is_none_or(|longest| length <= longest) {
+                    back.push(frame, length, now);
+                }
             }
             while let Some(event) = receiver.event() {
                 if event == receiver::Event::Complete {
