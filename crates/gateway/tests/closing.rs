@@ -104,37 +104,60 @@ fn what_was_said_before_a_close_arrives_however_slowly_it_is_read() {
     assert_eq!((counters.finished, counters.reset), (4, 8));
 }
 
-/// The kernel gives up a connection that nobody holds any more and whose reader stands still: after five minutes, or sooner where it is
-/// told to.
+/// What little one end has said last arrives, though its reader stands still, or the path is away: the kernel would give up a connection that
+/// nobody holds any more after 100 s without an acknowledgement, and five minutes of a closed window, or sooner where it is told to.
 #[test]
-fn what_was_said_last_arrives_however_long_its_reader_stands_still() {
+fn what_was_said_last_arrives_however_long_its_reader_or_the_path_stands_still() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let tell = |netns: &Netns, key, value| netns.set_sysctl(key, value).unwrap();
-    tell(&stage.gateway, "net.ipv4.tcp_orphan_retries", "1");
-    for netns in [&stage.client, &stage.server] {
-        tell(netns, "net.ipv4.tcp_rmem", "4096 4096 4096");
-    }
-    let gateway = stage.split();
-    let bytes = pattern(12_000);
-    let mut readers = Vec::new();
-    for ip in Ip::BOTH {
-        for client_first in [true, false] {
-            let (mut first, second) = in_order(stage.pair(ip), client_first);
-            second.shutdown(Shutdown::Write).unwrap();
-            assert_eq!(rest(&mut first), Ok(Vec::new()));
+    for is_away in [false, true] {
+        let stage = Stage::new();
+        let tell = |netns: &Netns, key, value| netns.set_sysctl(key, value).unwrap();
+        tell(&stage.gateway, "net.ipv4.tcp_orphan_retries", "1");
+        if !is_away {
+            for netns in [&stage.client, &stage.server] {
+                tell(netns, "net.ipv4.tcp_rmem", "4096 4096 4096");
+            }
+        }
+        let outage = || {
+            let rules = "table inet away {\nchain come { type filter hook prerouting priority raw; tcp flags & (syn | rst) == 0 drop;\n}\n}";
+            bentpipe_os::nft::apply(rules).unwrap();
+        };
+        let back = || bentpipe_os::nft::apply("delete table inet away").unwrap();
+        let gateway = stage.split();
+        let bytes = pattern(12_000);
+        let mut ends = Vec::new();
+        for ip in Ip::BOTH {
+            for client_first in [true, false] {
+                let (mut first, second) = in_order(stage.pair(ip), client_first);
+                second.shutdown(Shutdown::Write).unwrap();
+                assert_eq!(rest(&mut first), Ok(Vec::new()));
+                let reader = [&stage.client, &stage.server][usize::from(client_first)];
+                ends.push((first, second, reader));
+            }
+        }
+        for (first, _, reader) in &mut ends {
+            if is_away {
+                reader.run(outage).unwrap();
+            }
             first.write_all(&bytes).unwrap();
             first.shutdown(Shutdown::Write).unwrap();
-            readers.push((first, second));
+            if is_away {
+                // The other end of the path goes on: its own bytes have been acknowledged.
+                eventually("the bytes", || {
+                    tcp::unacknowledged(&*first).unwrap() == Bytes(0)
+                });
+                std::thread::sleep(Duration::from_secs(3));
+                reader.run(back).unwrap();
+            }
         }
+        std::thread::sleep(Duration::from_secs(4));
+        for (_first, mut second, _) in ends {
+            assert!(rest(&mut second).as_ref() == Ok(&bytes), "{is_away}");
+        }
+        eventually("ends", || gateway.meter.read().open == 0);
+        let counters = gateway.meter.read();
+        assert_eq!((counters.finished, counters.reset), (4, 0));
     }
-    std::thread::sleep(Duration::from_secs(4));
-    for (_first, mut second) in readers {
-        assert!(rest(&mut second).as_ref() == Ok(&bytes));
-    }
-    eventually("ends", || gateway.meter.read().open == 0);
-    let counters = gateway.meter.read();
-    assert_eq!((counters.finished, counters.reset), (4, 0));
 }
 
 /// Data and FIN in one segment: a short read does not mean that nothing is left.

@@ -406,7 +406,7 @@ impl Worker {
             }
             // The close that follows tells the sink.
             Ok(PumpState::Ended) if flow.has_ended() => {
-                self.finish(index);
+                self.finish(index, side);
                 false
             }
             Ok(PumpState::Ended) => match socket::shutdown_send(flow.socket(side.other())) {

@@ -193,20 +193,9 @@ pub fn stands(socket: impl AsFd) -> bool {
 
 /// Payload (and FIN) that the peer has not acknowledged yet, in bytes.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<Bytes> {
-    queued(socket, libc::TIOCOUTQ)
-}
-
-/// Payload (and FIN) that has never been sent, in bytes.
-pub fn unsent(socket: impl AsFd) -> io::Result<Bytes> {
-    /// Of linux/sockios.h.
-    const SIOCOUTQNSD: libc::Ioctl = 0x894b;
-    queued(socket, SIOCOUTQNSD)
-}
-
-fn queued(socket: impl AsFd, request: libc::Ioctl) -> io::Result<Bytes> {
     let mut count: libc::c_int = 0;
-    // SAFETY: both requests write one int to `count`, which outlives the call.
-    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, &raw mut count) };
+    // SAFETY: TIOCOUTQ writes one int to `count`, which outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }

@@ -2,36 +2,33 @@
 //!
 //! The gateway has acknowledged these bytes to their sender, so it must deliver them. It therefore keeps both sockets
 //! open until both peers have acknowledged everything. Sockets that are closed earlier become orphans of the kernel,
-//! which gives them up after some eight retransmissions, when a window has stayed closed for five minutes, beyond
+//! which gives them up after some eight retransmissions (100 s), when a window has stayed closed for five minutes, beyond
 //! `net.ipv4.tcp_max_orphans`, or when memory is short.
 //! Nor would anybody reset them when the gateway ends, after which their packets no longer reach them.
+//!
+//! Most short connections have nothing but an end on its way then, and are closed at once.
 
 use super::Worker;
 use crate::flow::{Phase, Side};
 use bentpipe_base::Bytes;
 use bentpipe_sockets::{socket, tcp};
-use std::io;
 
-/// With so few bytes a flow is closed at once and left to the kernel if all are in flight already. Most short connections
-/// end so.
+/// With no more bytes a connection is a short one.
 pub(super) const LITTLE: Bytes = Bytes(16 << 10);
-/// Any window has room for as much: the least segment that all hosts take (RFC 9293, section 3.7.1).
-const ONE_SEGMENT: Bytes = Bytes(536);
 
 impl Worker {
-    /// Ends a flow of which both directions have ended: unsent bytes go out, then the FIN.
-    pub(super) fn finish(&mut self, index: u32) {
+    /// Ends a flow of which both directions have ended, that of `last` now: unsent bytes go out, then the FIN.
+    pub(super) fn finish(&mut self, index: u32, last: Side) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
         self.counters.finished.one();
         let owes = |side: Side| {
-            // The kernel need not be asked where no more was ever sent.
-            let pump = flow.pump(side.other());
-            let [much, little] = [LITTLE, ONE_SEGMENT].map(|size| pump.has_read_more_than(size));
-            let is_more = |rest: io::Result<Bytes>, size| rest.is_ok_and(|rest| rest > size);
-            much && is_more(tcp::unacknowledged(flow.socket(side)), LITTLE)
-                || little && is_more(tcp::unsent(flow.socket(side)), Bytes(0))
+            // The end of the direction that ended first has been passed on, and is in the count of what is not acknowledged.
+            let end = Bytes(u64::from(side == last));
+            // The kernel need not be asked where nothing was ever sent.
+            flow.pump(side.other()).has_read_more_than(Bytes(0))
+                && tcp::unacknowledged(flow.socket(side)).is_ok_and(|waiting| waiting > end)
         };
         if !Side::BOTH.into_iter().any(owes) {
             return self.close(index);
