@@ -54,6 +54,14 @@ pub(crate) fn filter_chains(survey: &Result<Survey, NftError>) -> Finding {
             "packets of split connections are not tracked: connections of clients whose packets are dropped for that break after seconds; accept `ct state untracked` there too",
         );
     }
+    if !survey.zoning.is_empty() && nft::translates().unwrap_or(true) {
+        return lack(
+            "zones of conntrack",
+            Verdict::Bad,
+            survey.zoning.join("; "),
+            "packets of split connections get one, and are translated on both legs: such connections are reset or hang; let them pass by a policy, or translate addresses without such rules",
+        );
+    }
     if !survey.shuts_local() {
         return good(what, "no rule may drop packets of split connections");
     }

@@ -69,8 +69,8 @@ struct Watch {
     logged: bool,
     /// Looks in a row that have failed.
     failed: u32,
-    /// The rules of prerouting chains that the log knows of.
-    tracking: Vec<String>,
+    /// The rules of prerouting chains that the log knows of, and those that give zones where addresses are translated.
+    told: [Vec<String>; 2],
 }
 
 impl Watch {
@@ -94,7 +94,7 @@ impl Watch {
         self.due = Instant::now() + begun.elapsed() * PART;
         let failed = std::mem::take(&mut self.failed);
         if let Ok(survey) = &survey {
-            self.tell_of_tracking(&survey.tracking);
+            self.tell_of_tracking(survey);
         }
         match survey {
             Ok(survey) if !survey.shuts_local() => None,
@@ -110,17 +110,23 @@ impl Watch {
         }
     }
 
-    /// Nothing leads packets past prerouting chains.
-    fn tell_of_tracking(&mut self, rules: &[String]) {
-        if self.tracking == rules {
-            return;
-        }
-        self.tracking = rules.to_vec();
-        if !rules.is_empty() {
-            tracing::warn!(
-                "rules of prerouting chains may drop packets of split connections, which are not tracked; connections of clients whose packets they drop break after seconds. Let them accept `ct state untracked` too: {}",
-                name(rules)
-            );
+    /// Nothing leads packets past prerouting chains, and nothing undoes what conntrack was told.
+    fn tell_of_tracking(&mut self, survey: &Survey) {
+        let translates = !survey.zoning.is_empty() && nft::translates().unwrap_or(true);
+        let zoning: &[String] = if translates { &survey.zoning } else { &[] };
+        let words = [
+            "rules of prerouting chains may drop packets of split connections, which are not tracked; connections of clients whose packets they drop break after seconds. Let them accept `ct state untracked` too",
+            "rules of output chains give packets of split connections a zone of conntrack's, which has them tracked, and translated on both legs: such connections are reset or hang. Let these pass by a policy, or translate addresses without such rules",
+        ];
+        let found = [&survey.tracking[..], zoning];
+        for ((known, found), words) in self.told.iter_mut().zip(found).zip(words) {
+            if known == found {
+                continue;
+            }
+            *known = found.to_vec();
+            if !found.is_empty() {
+                tracing::warn!("{words}: {}", name(found));
+            }
         }
     }
 
@@ -154,7 +160,7 @@ impl FilterChainSkipper {
                 found: None,
                 logged: false,
                 failed: 0,
-                tracking: Vec::new(),
+                told: [const { Vec::new() }; 2],
             }),
             tables: Vec::with_capacity(PLACES.len()),
             queues: None,
@@ -297,7 +303,7 @@ mod tests {
             found: None,
             logged: false,
             failed: 0,
-            tracking: Vec::new(),
+            told: [const { Vec::new() }; 2],
         };
         let fails = || {
             Err(NftError::Silent {

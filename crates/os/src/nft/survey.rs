@@ -30,6 +30,8 @@ pub struct Survey {
     pub refusing: Vec<String>,
     /// Rules in prerouting chains that let packets by because conntrack knows their connection, where others may be dropped.
     pub tracking: Vec<String>,
+    /// Rules in output chains that give packets a zone of conntrack's, which has it track what another rule has exempted.
+    pub zoning: Vec<String>,
 }
 
 impl Survey {
@@ -202,6 +204,9 @@ impl Survey {
         self.refusing.extend(named);
         let named = local::asking_for_tracking(&known).into_iter();
         self.tracking
+            .extend(named.map(|(chain, rule)| format!("{table} {chain}: {rule}")));
+        let named = local::giving_zones(&known).into_iter();
+        self.zoning
             .extend(named.map(|(chain, rule)| format!("{table} {chain}: {rule}")));
         for (place, chain) in chains.iter().enumerate() {
             let hook = chain.hook.unwrap_or_default();

@@ -185,6 +185,19 @@ pub(super) fn asking_for_tracking<'a>(chains: &Chains<'a>) -> Vec<(&'a str, &'a 
     all.collect()
 }
 
+/// The rules of a table's output chains that give packets a zone of conntrack's, or another template of iptables' (`-j CT`), and that
+/// packets with marks of gateways meet; each with its chain's name.
+pub(super) fn giving_zones<'a>(chains: &Chains<'a>) -> Vec<(&'a str, &'a str)> {
+    let reached = chains.reached(chains.bases(&OUTPUT), &OUTPUT);
+    let rules = reached.into_iter().flat_map(|number| {
+        let rules = chains.before_admission(number).iter();
+        rules.map(move |rule| (chains.all[number].name, *rule))
+    });
+    rules
+        .filter(|(_, rule)| rule.contains(" zone set ") || rule.contains("xt target \"CT\""))
+        .collect()
+}
+
 /// Whether `rule` lets packets by where their connection is known, and not those that are not tracked.
 fn lets_by_tracked(rule: &str) -> bool {
     let has = |wanted| words(rule).any(|word| word == wanted);
@@ -357,6 +370,23 @@ mod tests {
         assert_eq!(wrong(&refused, true), [""; 0]);
         assert_eq!(wrong(&passed, false), [""; 0]);
         assert!(may_refuse("ct state new tcp dport 22 drop", &OUTPUT));
+    }
+
+    #[test]
+    fn rules_that_give_a_zone_are_found_unless_marks_of_gateways_are_let_by_first() {
+        let gives = "oifname != \"lo\" ct zone set 5";
+        let accepts = "meta mark & 0xff000000 == 0x62000000 accept";
+        let found = |hook: &str, rules: &[&str]| {
+            let hook = format!("type filter hook {hook} priority raw; policy accept;");
+            let more = ["ct original zone set 7"];
+            let chains = [chain(Some(&hook), "c", rules), chain(None, "more", &more)];
+            giving_zones(&Chains::new(&chains)).len()
+        };
+        assert_eq!(found("output", &[gives]), 1);
+        assert_eq!(found("output", &[gives, "jump more", accepts]), 2);
+        assert_eq!(found("output", &[accepts, gives, "jump more"]), 0);
+        assert_eq!(found("output", &["ct zone 5 accept"]), 0);
+        assert_eq!(found("forward", &[gives]), 0);
     }
 
     #[test]
