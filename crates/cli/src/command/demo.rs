@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow};
 use bentpipe_demo::plan::{self, Selection, VARIANTS};
 use bentpipe_demo::report::Report;
 use bentpipe_demo::results::{self, Outcome, Row};
+use bentpipe_demo::time_budget::{BOUND, Shed, admit};
 use bentpipe_demo::{cell, contrast, table};
 use bentpipe_lab::pool::{self, default_jobs, processors};
 use bentpipe_report::date;
@@ -98,53 +99,6 @@ fn keys() -> clap::builder::PossibleValuesParser {
         .map(|variant| variant.key)
         .collect::<Vec<_>>()
         .into()
-}
-
-/// No repetition is begun after this time.
-const REPETITIONS_UNTIL: Duration = Duration::from_secs(300);
-/// What is begun is over by then, but for what decides.
-const BOUND: Duration = Duration::from_secs(420);
-/// The time that tables and report take.
-const REPORTING: Duration = Duration::from_secs(5);
-
-/// Whether there is time for a run that had `tries` already, `passed` after the start. First tries of what the exit
-/// code depends on always have it.
-fn admit(selection: &Selection, cell: &plan::Cell, tries: u32, passed: Duration) -> bool {
-    let until = match (cell.seed, tries) {
-        (1, 0) if plan::decides(selection, cell) => return true,
-        (2.., 0) => REPETITIONS_UNTIL,
-        _ => BOUND,
-    };
-    passed + cell.estimate() + REPORTING <= until
-}
-
-/// What there was no time for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Shed {
-    repetitions: usize,
-    cells: usize,
-}
-
-impl Shed {
-    fn note(&mut self, cell: &plan::Cell) {
-        if cell.seed == 1 {
-            self.cells += 1;
-        } else {
-            self.repetitions += 1;
-        }
-    }
-
-    /// In words, if anything was left out.
-    fn words(self) -> Option<String> {
-        let repetitions = format!("{} repetitions were left out", self.repetitions);
-        let cells = format!("{} cells were not run", self.cells);
-        match (self.repetitions, self.cells) {
-            (0, 0) => None,
-            (_, 0) => Some(repetitions),
-            (0, _) => Some(cells),
-            _ => Some(format!("{repetitions} and {cells}")),
-        }
-    }
 }
 
 /// Runs the demo: table on stdout, report in its folder.

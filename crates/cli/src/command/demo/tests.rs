@@ -1,38 +1,8 @@
-//! What the demo has time for, and what its exit code says, of made-up runs.
+//! What the exit code of the demo says of made-up runs.
 
 use super::*;
 use bentpipe_demo::plan::Measure;
 use bentpipe_demo::results::{Figures, not_run};
-
-#[test]
-fn time_goes_to_what_decides_then_to_what_is_measured_once_then_to_what_is_run_again() {
-    let all = Selection::default();
-    let admit = |cell: &plan::Cell, tries, passed| admit(&all, cell, tries, passed);
-    let cells = plan::groups(&all).concat();
-    let (deciding, others): (Vec<_>, Vec<_>) =
-        cells.iter().partition(|cell| plan::decides(&all, cell));
-    let names: Vec<String> = deciding.iter().map(|cell| cell.name()).collect();
-    assert_eq!(names.len(), 2, "{names:?}");
-    let once = others.iter().find(|cell| cell.seed == 1).unwrap();
-    let again = others.iter().find(|cell| cell.seed == 2).unwrap();
-    let late = REPETITIONS_UNTIL;
-    assert!(admit(once, 0, late) && admit(once, 1, late) && !admit(again, 0, late));
-    assert!(admit(again, 0, Duration::from_secs(200)));
-    for cell in deciding {
-        let hour = Duration::from_secs(3600);
-        assert!(admit(cell, 0, hour) && !admit(cell, 1, hour));
-    }
-    // What else is begun is over, and told, within seven minutes.
-    for passed in 0..=BOUND.as_secs() {
-        let passed = Duration::from_secs(passed);
-        for cell in &cells {
-            let ends = passed + cell.estimate();
-            let first = others.contains(&cell) && admit(cell, 0, passed);
-            assert!(!first || ends < BOUND, "{}", cell.name());
-            assert!(!admit(cell, 1, passed) || ends < BOUND, "{}", cell.name());
-        }
-    }
-}
 
 /// The rows of runs of which each ended as `end` says: with so many Mb/s, failed, or without time for it.
 fn rows(selection: &Selection, end: impl Fn(&plan::Cell) -> Option<Result<f64, ()>>) -> Vec<Row> {
@@ -121,18 +91,4 @@ fn the_exit_code_is_that_of_the_main_contrast_and_strictly_that_of_every_run() {
     let (exit, said) = judged(false, &all, &paused);
     assert_eq!(exit, code(0));
     assert!(said.contains("paused for up to 92 ms; 1 figures"), "{said}");
-}
-
-#[test]
-fn what_was_left_out_is_said() {
-    let cells = plan::groups(&Selection::default()).concat();
-    let mut shed = Shed::default();
-    assert_eq!(shed.words(), None);
-    let seed = |seed| cells.iter().find(|cell| cell.seed == seed).unwrap();
-    shed.note(seed(2));
-    shed.note(seed(3));
-    assert_eq!(shed.words().unwrap(), "2 repetitions were left out");
-    shed.note(seed(1));
-    let both = "2 repetitions were left out and 1 cells were not run";
-    assert_eq!(shed.words().unwrap(), both);
 }
