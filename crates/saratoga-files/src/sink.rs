@@ -5,6 +5,7 @@ use crate::checksum::{Algorithm, Sum};
 use crate::part::{Part, verify};
 use crate::reservation::Reservations;
 use crate::stdout::{Stdout, StdoutQueue};
+use crate::tree::room;
 use bentpipe_base::Ranges;
 use bentpipe_wire::saratoga::Metadata;
 use std::io;
@@ -100,10 +101,7 @@ impl Sink {
         match self {
             Self::Part(part) => part.room(),
             Self::Memory(_) => Ok(MOST_LIST),
-            Self::Pipe(pipe) => {
-                let stat = rustix::fs::fstatvfs(pipe.spool())?;
-                Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-            }
+            Self::Pipe(pipe) => room(pipe.spool()),
         }
     }
 

@@ -261,14 +261,21 @@ impl Tree {
     /// Octets that may still be written.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// As [`room`].
     pub fn room(&self) -> io::Result<u64> {
         room(self.root())
     }
 }
 
-fn room(fd: impl AsFd) -> io::Result<u64> {
+/// Octets that may still be written to the file system of `fd`.
+///
+/// # Errors
+/// What the kernel says; `Unsupported` of a file system that does not tell it, and so has no blocks.
+pub(crate) fn room(fd: impl AsFd) -> io::Result<u64> {
     let stat = rustix::fs::fstatvfs(fd)?;
+    if stat.f_blocks == 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

@@ -16,16 +16,23 @@ use std::time::Duration;
 use support::peer::{Peer, metadata, octets};
 use support::{Served, client, code, config, content, give, names, put, run, run_with};
 
-/// A disk of 8 MiB that is nowhere but here.
+/// A file system that is nowhere but here.
 struct Disk(OwnedFd);
 
 impl Disk {
+    /// One of 8 MiB.
     fn new() -> Self {
-        let tmpfs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
-        fsconfig_set_string(&tmpfs, "size", "8m").unwrap();
-        fsconfig_create(&tmpfs).unwrap();
+        Self::of("tmpfs", Some("8m"))
+    }
+
+    fn of(kind: &str, size: Option<&str>) -> Self {
+        let disk = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
+        if let Some(size) = size {
+            fsconfig_set_string(&disk, "size", size).unwrap();
+        }
+        fsconfig_create(&disk).unwrap();
         let flags = FsMountFlags::FSMOUNT_CLOEXEC;
-        Self(fsmount(&tmpfs, flags, MountAttrFlags::empty()).unwrap())
+        Self(fsmount(&disk, flags, MountAttrFlags::empty()).unwrap())
     }
 
     fn path(&self) -> PathBuf {
@@ -133,25 +140,12 @@ fn a_stream_that_has_no_room_leaves_nothing() {
     let disk = Disk::new();
     let served = Served::of(disk.tree(), config());
     let mut peer = Peer::new("127.0.0.9:0", served.address);
-    let entry = Entry {
-        width: Width::Bits32,
-        ..Entry::file("stream", 0)
-    };
-    peer.send(&Frame::Metadata(Metadata::new(7, Kind::Stream, entry)));
+    peer.send(&stream());
     let (mut offset, mut code, mut least) = (0u32, Code::OK, u64::MAX);
     while code == Code::OK && offset < 9 << 20 {
         // As much as the socket of a server holds whose system gives it little.
         for i in 0..64 {
-            let mut datagram = octets(&Frame::Data(Data {
-                session: 7,
-                width: Width::Bits32,
-                kind: Kind::Stream,
-                timestamp: None,
-                status_wanted: i == 63,
-                end: false,
-                offset: offset.into(),
-                len: LEN as u32,
-            }));
+            let mut datagram = octets(&Frame::Data(data(offset, LEN as u32, i == 63)));
             datagram.extend_from_slice(&[1; LEN]);
             peer.socket.send_to(&datagram, served.address).unwrap();
             offset += LEN as u32;
@@ -171,4 +165,57 @@ fn a_stream_that_has_no_room_leaves_nothing() {
     // What notes how far it has come takes a page or two.
     assert!(least >= (1 << 20) - (16 << 10), "{least}");
     support::until(|| names(&disk.path()).is_empty());
+}
+
+/// As ramfs, and programs of FUSE that answer no statfs.
+#[test]
+fn a_disk_that_does_not_tell_its_room_takes_files_and_streams() {
+    bentpipe_os::need!(Root);
+    let (disk, here) = (Disk::of("ramfs", None), tempfile::tempdir().unwrap());
+    files(here.path());
+    let served = Served::of(disk.tree(), config());
+    run(&served, put(&here.path().join("a"), "a")).unwrap();
+    let mut peer = Peer::new("127.0.0.9:0", served.address);
+    peer.send(&stream());
+    let mut datagram = octets(&Frame::Data(Data {
+        end: true,
+        ..data(0, 3, true)
+    }));
+    datagram.extend_from_slice(b"end");
+    peer.socket.send_to(&datagram, served.address).unwrap();
+    support::until(|| disk.path().join("stream").exists());
+    let got = Job::Get {
+        remote: "a".to_owned(),
+        target: Target::File(disk.tree(), "b".to_owned()),
+        take: false,
+        size: None,
+    };
+    run(&served, got).unwrap();
+    for name in ["a", "b"] {
+        assert_eq!(
+            std::fs::read(disk.path().join(name)).unwrap(),
+            content(5_000_000)
+        );
+    }
+}
+
+fn stream() -> Frame {
+    let entry = Entry {
+        width: Width::Bits32,
+        ..Entry::file("stream", 0)
+    };
+    Frame::Metadata(Metadata::new(7, Kind::Stream, entry))
+}
+
+fn data(offset: u32, len: u32, status_wanted: bool) -> Data {
+    Data {
+        session: 7,
+        width: Width::Bits32,
+        kind: Kind::Stream,
+        timestamp: None,
+        status_wanted,
+        end: false,
+        offset: offset.into(),
+        len,
+    }
 }
