@@ -210,6 +210,35 @@ fn what_is_said_to_be_there_is_on_the_disk_with_the_way_to_it() {
     }
 }
 
+/// What is taken by standard output to a file is deleted when the disk has it, and stays where that fails.
+#[test]
+fn what_is_taken_to_a_file_by_the_shell_is_on_the_disk_first() {
+    bentpipe_os::need!(Program("strace"));
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (original, log) = (there.path().join("a"), here.path().join("log"));
+    std::fs::write(&original, content()).unwrap();
+    let options = ["--rate=100Mbit/s", "--allow=delete"];
+    let server = Server::by(Command::new(PROGRAM), there.path(), "127.0.0.1:0", &options);
+    let take = |fault: &[&str]| {
+        let out = std::fs::File::create(here.path().join("out")).unwrap();
+        let mut take = Command::new("strace");
+        take.args(["-D", "-f", "-e", "trace=fsync", "-o"]).arg(&log);
+        take.args(fault).arg(PROGRAM);
+        take.args(["saratoga", "take", &server.address, "a", "--to", "-"]);
+        take.stdout(out).output().unwrap()
+    };
+    let failed = take(&["-e", "inject=fsync:error=EIO"]);
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output"), "{said}");
+    assert!(original.exists(), "{said}");
+    assert_done(&take(&[]));
+    assert!(!original.exists());
+    assert!(std::fs::read(here.path().join("out")).unwrap() == content());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("fsync(1)"), "{log}");
+}
+
 #[test]
 fn a_put_survives_the_kill_of_either_side() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -83,9 +83,13 @@ impl Incoming {
         }
     }
 
-    /// What it is taken from is deleted at the peer: not before standard output, where it goes there, has all.
-    pub const fn taking(mut self) -> Self {
+    /// What it is taken from is deleted at the peer: not before standard output, where it goes there, has all,
+    /// and where that is a file, the disk.
+    pub fn taking(mut self) -> Self {
         self.wants_reader = self.output.is_some();
+        if let Some(output) = &self.output {
+            output.sync_at_end();
+        }
         self
     }
 
@@ -430,7 +434,7 @@ impl Incoming {
     /// Whether who must have it before the peer deletes its own has it.
     fn is_delivered(&self) -> std::io::Result<bool> {
         match self.output.as_deref().filter(|_| self.wants_reader) {
-            Some(output) => output.is_written(),
+            Some(output) => output.is_settled(),
             None => Ok(true),
         }
     }

@@ -1,8 +1,10 @@
 //! Writes standard output in a thread of its own, so that a reader that takes its time, such as a pager, holds up no
 //! session. What has arrived and has not been read waits in a file without a name.
 
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +31,10 @@ struct State {
     written: u64,
     /// No more will arrive.
     ended: bool,
+    /// Where it is a file, that has to be on the disk.
+    to_disk: bool,
+    /// All is written, and on the disk where it must be.
+    settled: bool,
     fault: Option<io::Error>,
     /// The thread has begun.
     begun: bool,
@@ -61,7 +67,7 @@ impl Stdout {
         if !state.begun && arrived > 0 {
             state.begun = true;
             let shared = Arc::clone(&self.0);
-            let work = move || shared.write(&mut io::stdout());
+            let work = move || shared.write(&mut io::stdout(), || sync(io::stdout()));
             std::thread::Builder::new()
                 .name("stdout".to_owned())
                 .spawn(work)
@@ -90,10 +96,27 @@ impl StdoutQueue {
     /// # Errors
     /// What writing gave, once.
     pub(crate) fn is_written(&self) -> io::Result<bool> {
+        self.is(|state| state.written == state.arrived)
+    }
+
+    /// What is written must be on the disk before it is settled.
+    pub(crate) fn sync_at_end(&self) {
+        self.state().to_disk = true;
+    }
+
+    /// Whether no more will arrive and all is written, and on the disk where it must be.
+    ///
+    /// # Errors
+    /// As [`Self::is_written`].
+    pub(crate) fn is_settled(&self) -> io::Result<bool> {
+        self.is(|state| state.settled || !state.begun)
+    }
+
+    fn is(&self, so: impl FnOnce(&State) -> bool) -> io::Result<bool> {
         let mut state = self.state();
         match state.fault.take() {
             Some(fault) => Err(fault),
-            None => Ok(state.written == state.arrived),
+            None => Ok(so(&state)),
         }
     }
 
@@ -101,15 +124,21 @@ impl StdoutQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, out: &mut impl Write) {
+    fn write(&self, out: &mut impl Write, sync: impl FnOnce() -> io::Result<()>) {
         let mut block = vec![0; BLOCK];
         let mut written = 0;
         loop {
             let state = self.state();
             let waits = |state: &mut State| state.arrived == written && !state.ended;
             let state = self.changed.wait_while(state, waits);
-            let arrived = state.unwrap_or_else(PoisonError::into_inner).arrived;
+            let state = state.unwrap_or_else(PoisonError::into_inner);
+            let (arrived, to_disk) = (state.arrived, state.to_disk);
+            drop(state);
             if arrived == written {
+                let synced = if to_disk { sync() } else { Ok(()) };
+                let mut state = self.state();
+                state.settled = synced.is_ok();
+                state.fault = synced.err();
                 return;
             }
             let want = (arrived - written).min(BLOCK as u64) as usize;
@@ -127,6 +156,14 @@ impl StdoutQueue {
             written += want as u64;
             state.written = written;
         }
+    }
+}
+
+/// Puts `file` on the disk, where it is one that can be there: of a pipe nobody knows what becomes of it.
+fn sync(file: impl AsFd) -> io::Result<()> {
+    match rustix::fs::fsync(file) {
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -160,7 +197,7 @@ mod tests {
         let shared = Arc::clone(&pipe.0);
         let writer = std::thread::spawn(move || {
             let mut out = Slow(Vec::new());
-            shared.write(&mut out);
+            shared.write(&mut out, || Ok(()));
             out.0
         });
         for arrived in [1, 70_000, 70_000, 200_000] {
