@@ -29,12 +29,18 @@ struct Disk(PathBuf);
 
 impl Disk {
     fn mount(at: PathBuf, options: &str) -> Self {
+        Self::of(at, &["-t", "tmpfs", "-o", options, "none"])
+    }
+
+    fn of(at: PathBuf, what: &[&str]) -> Self {
         fs::create_dir_all(&at).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(&at);
-        assert!(mount.status().unwrap().success());
+        run(Command::new("mount").args(what).arg(&at));
         Self(at)
     }
+}
+
+fn run(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?}");
 }
 
 impl Drop for Disk {
@@ -136,6 +142,39 @@ fn a_disk_that_becomes_full_ends_one_transfer_and_it_goes_on_later() {
         ended(moved(&serve("", &path("there"))), 0);
         assert!(fs::read(disk.0.join("a")).unwrap() == content(), "{what}");
     }
+}
+
+/// One that takes what it cannot keep ends the transfer when it says so, and when it can nothing of that is taken for whole.
+#[test]
+fn a_disk_that_loses_what_it_took_ends_the_transfer_and_the_rest_comes_again() {
+    need!(Root, Program("mkfs.ext4"), Program("losetup"));
+    let (place, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(there.path().join("a"), content()).unwrap();
+    let below = Disk::mount(place.path().join("below"), "size=4M");
+    let image = below.0.join("image");
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let mut make = Command::new("mkfs.ext4");
+    make.args(["-q", "-F", "-O", "^has_journal", "-m", "0"]);
+    run(make.arg(&image));
+    let disk = ["-o", "loop", image.to_str().unwrap()];
+    let disk = Disk::of(place.path().join("disk"), &disk);
+    let options = ["--rate=8Mbit/s", "--checksum=none"];
+    let server = Server::start("", there.path(), &options);
+    let get = || moves("", "get", &server, (place.path(), "a"), &disk.0);
+    let said = ended(get(), 1);
+    assert!(
+        said.contains("on the disk") && said.contains("a`"),
+        "{said}"
+    );
+    assert!(arrived(&disk.0) < LEN as u64, "it ended at once");
+    let mut grow = Command::new("mount");
+    run(grow.args(["-o", "remount,size=64M"]).arg(&below.0));
+    // What the kernel could not put there it has in memory until it wants that for something else.
+    let mut forget = Command::new("dd");
+    forget.args(["iflag=nocache", "count=0", "status=none"]);
+    run(forget.arg(format!("if={}/.a.saratoga-part", disk.0.display())));
+    ended(get(), 0);
+    assert!(fs::read(disk.0.join("a")).unwrap() == content());
 }
 
 /// What a file system has no room for in another way: the quota of a user, the longest file of a process, inodes.

@@ -177,6 +177,9 @@ impl Incoming {
         if let Some(sink) = &mut self.sink
             && let Err(error) = sink.save(self.receiver.metadata(), self.receiver.have())
         {
+            if sink.is_lost() {
+                return self.fail(Error::file("put on the disk", &*self.path)(error));
+            }
             tracing::warn!(path = self.path, %error, "a later session cannot go on from here");
         }
     }

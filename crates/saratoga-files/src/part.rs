@@ -94,36 +94,49 @@ impl Part {
             // Who announces and sends nothing costs no writes either.
             return Ok(());
         }
+        let put = self.write_back(have);
+        self.note(metadata, have).and(put)
+    }
+
+    /// Writes the record that `have` is stored, but for what was lost of it: where that cannot be, there is none, for the one
+    /// of before may claim it.
+    fn note(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
         if !self.is_in_place() {
             // The record is of another session, which has made a part of its own.
             return Err(is_gone());
         }
-        let put = self.write_back(have);
+        let written = if self.lost { &self.on_disk } else { have };
+        if written.is_empty() {
+            self.recorded = None;
+            self.remove_record();
+            return Ok(());
+        }
         let record = Record {
             metadata: metadata.clone(),
             on_disk: self.on_disk.clone(),
-            written: if self.lost {
-                self.on_disk.clone()
-            } else {
-                have.clone()
-            },
+            written: written.clone(),
         };
         // Nothing is written when nothing new has arrived, so that a peer that only talks costs no writes.
         if self.recorded.as_ref() == Some(&record) {
-            return put;
+            return Ok(());
         }
         let text = record.write(&record::boot()).map_err(io::Error::other)?;
         let fresh = format!("{}{NEW}{RECORD}", self.record());
-        let mut file = self.folder.create(&fresh)?;
-        let written = file
-            .set_len(0)
-            .and_then(|()| file.write_all(text.as_bytes()))
-            .and_then(|()| self.folder.rename(&fresh, &self.record()));
-        match &written {
-            Ok(()) => self.recorded = Some(record),
-            Err(_) => self.folder.remove(&fresh),
+        let written = self.folder.create(&fresh).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(text.as_bytes())?;
+            self.folder.rename(&fresh, &self.record())
+        });
+        if written.is_ok() {
+            self.recorded = Some(record);
+        } else {
+            self.folder.remove(&fresh);
+            if self.lost {
+                self.recorded = None;
+                self.remove_record();
+            }
         }
-        written.and(put)
+        written
     }
 
     /// Puts on the disk what has come, in a thread, so that little is left when all has; and takes note of what
@@ -173,7 +186,7 @@ impl Part {
 
     /// Verifies what has arrived, puts it on the disk, and only then under its name.
     pub(crate) fn finish(
-        self,
+        mut self,
         size: u64,
         metadata: &Metadata,
         begun: Option<Sum>,
@@ -196,7 +209,7 @@ impl Part {
         published.map_err(Error::file("put under its name", self.path.clone()))
     }
 
-    fn publish(&self, metadata: &Metadata) -> io::Result<()> {
+    fn publish(&mut self, metadata: &Metadata) -> io::Result<()> {
         let modified = Timespec {
             tv_sec: metadata.entry.modified.posix(),
             tv_nsec: 0,
@@ -210,8 +223,9 @@ impl Part {
         let mode = u32::from(metadata.mode.unwrap_or(0o666)) & !umask();
         rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?;
         rustix::fs::futimens(&self.file, &times)?;
-        self.file.sync_all()?;
-        let renamed = self.folder.publish(&self.file, &self.part(), &self.name);
+        let synced = self.sync(metadata);
+        let place = |()| self.folder.publish(&self.file, &self.part(), &self.name);
+        let renamed = synced.and_then(place);
         if renamed.is_err() {
             // Such as over a directory that is there by now: it stays its owner's alone.
             rustix::fs::fchmod(&self.file, Mode::RUSR | Mode::WUSR)?;
@@ -219,6 +233,25 @@ impl Part {
         renamed?;
         self.folder.remove(&self.record());
         self.folder.sync()
+    }
+
+    /// Puts all of it on the disk. What the kernel could not put there it has thrown away, and it says so once: nobody goes on
+    /// with that.
+    fn sync(&mut self, metadata: &Metadata) -> io::Result<()> {
+        let synced = self.file.sync_all();
+        self.lost |= synced.is_err();
+        if !self.lost {
+            return Ok(());
+        }
+        let on_disk = self.on_disk.clone();
+        let noted = self.note(metadata, &on_disk);
+        self.tidy();
+        synced.and(noted).and(Err(is_lost()))
+    }
+
+    /// Whether something of it could not be put on the disk.
+    pub(crate) const fn is_lost(&self) -> bool {
+        self.lost
     }
 
     /// Leaves nothing behind where nothing has come, such as of a name that the peer does not have, nor what nobody can go on
@@ -272,6 +305,11 @@ impl Part {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         self.file = File::open(path).expect("it is open");
     }
+}
+
+/// What a session says when all has come whose part a disk did not keep, as it said before.
+fn is_lost() -> io::Error {
+    io::Error::other("its disk did not keep what was written to it; try again")
 }
 
 /// Opens or makes `name` in `folder`, so that no other session writes it.
@@ -342,6 +380,8 @@ pub(crate) fn verify(
     Ok(sum.rest(file, size)?.finish() == *checksum)
 }
 
+#[cfg(test)]
+mod lossy;
 #[cfg(test)]
 mod tests {
     use super::*;

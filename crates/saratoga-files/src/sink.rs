@@ -66,6 +66,11 @@ impl Sink {
         matches!(self, Self::Part(part) if !part.is_in_place())
     }
 
+    /// What was written did not get to the disk.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Self::Part(part) if part.is_lost())
+    }
+
     /// What an interrupted session should leave behind.
     pub(crate) fn save(&mut self, metadata: Option<&Metadata>, have: &Ranges) -> io::Result<()> {
         match (self, metadata) {
