@@ -32,6 +32,7 @@ mod source;
 mod stdout;
 mod task;
 mod tree;
+mod unnamed;
 
 pub use checksum::Sum;
 pub use checksum_on_read::ChecksumOnRead;
@@ -47,3 +48,4 @@ pub use source::{Source, Spool, known_size};
 pub use stdout::{Stdout, StdoutQueue};
 pub use task::{Cancel, FairSemaphore, Task, Turn, network, spawn};
 pub use tree::{Folder, Tree, is_of_a_part, mode, posix_times};
+pub use unnamed::unnamed_file;

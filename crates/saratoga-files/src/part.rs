@@ -221,18 +221,22 @@ impl Part {
         // Until now only the owner could read the file. The mode that the peer sends is applied within this process's
         // umask, as for a new file.
         let mode = u32::from(metadata.mode.unwrap_or(0o666)) & !umask();
-        rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?;
-        rustix::fs::futimens(&self.file, &times)?;
+        self.change_mode(Mode::from_bits_truncate(mode))?;
+        as_owner(rustix::fs::futimens(&self.file, &times))?;
         let synced = self.sync(metadata);
         let place = |()| self.folder.publish(&self.file, &self.part(), &self.name);
         let renamed = synced.and_then(place);
         if renamed.is_err() {
             // Such as over a directory that is there by now: it stays its owner's alone.
-            rustix::fs::fchmod(&self.file, Mode::RUSR | Mode::WUSR)?;
+            self.change_mode(Mode::RUSR | Mode::WUSR)?;
         }
         renamed?;
         self.folder.remove(&self.record());
         self.folder.sync()
+    }
+
+    fn change_mode(&self, mode: Mode) -> io::Result<()> {
+        as_owner(rustix::fs::fchmod(&self.file, mode))
     }
 
     /// Puts all of it on the disk. What the kernel could not put there it has thrown away, and it says so once: nobody goes on
@@ -310,6 +314,14 @@ impl Part {
 /// What a session says when all has come whose part a disk did not keep, as it said before.
 fn is_lost() -> io::Error {
     io::Error::other("its disk did not keep what was written to it; try again")
+}
+
+/// What only its owner may do to a file: where the file system says that it is another's, it stays as that has it.
+fn as_owner(done: rustix::io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(rustix::io::Errno::PERM) => Ok(()),
+        done => Ok(done?),
+    }
 }
 
 /// Opens or makes `name` in `folder`, so that no other session writes it.

@@ -6,6 +6,7 @@ use crate::part::{Part, verify};
 use crate::reservation::Reservations;
 use crate::stdout::{Stdout, StdoutQueue};
 use crate::tree::room;
+use crate::unnamed::temporary_folder;
 use bentpipe_base::Ranges;
 use bentpipe_wire::saratoga::Metadata;
 use std::io;
@@ -116,7 +117,7 @@ impl Sink {
             Self::Part(_) | Self::Memory(_) => String::new(),
             Self::Pipe(_) => format!(
                 " in {}, where it waits for standard output (TMPDIR names another folder)",
-                std::env::temp_dir().display()
+                temporary_folder().display()
             ),
         }
     }

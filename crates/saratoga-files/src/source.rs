@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::checksum_on_read::ChecksumOnRead;
 use crate::gather::Gather;
+use crate::unnamed::temporary_folder;
 use bentpipe_wire::saratoga::Checksum;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -252,7 +253,7 @@ impl Spool {
             self.file
                 .write_all_at(&block[..len], at)
                 .map_err(|error| {
-                    let folder = std::env::temp_dir();
+                    let folder = temporary_folder();
                     let why = format!(
                         "it cannot be kept in {} until it has arrived ({error}); TMPDIR names another folder",
                         folder.display()

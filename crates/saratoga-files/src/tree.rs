@@ -361,7 +361,6 @@ pub fn posix_times(metadata: &Metadata) -> (Time, Time) {
 
 #[cfg(test)]
 mod tests {
-    use super::folder::is_own;
     use super::*;
     use std::os::unix::fs::symlink;
 
@@ -439,7 +438,7 @@ mod tests {
             assert!(folder.read(part).is_err());
             let file = folder.create(part).unwrap();
             file.set_len(0).unwrap();
-            assert!(is_own(&file).unwrap() && folder.is_at(&file, part));
+            assert!(folder.is_own(&file).unwrap() && folder.is_at(&file, part));
             assert_eq!(std::fs::read(path("precious")).unwrap(), b"protected");
             // Its own it opens again.
             assert!(folder.is_at(&folder.create(part).unwrap(), part));

@@ -13,7 +13,7 @@ use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
     Cancel, ChecksumOnRead, FairSemaphore, Incoming, LocalFile, Original, Outgoing, Part, Sink,
-    Source, Stdout, Task, WIDEST, announce, path, spawn, stream,
+    Source, Stdout, Task, WIDEST, announce, path, spawn, stream, unnamed_file,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -436,7 +436,7 @@ impl Client {
             } => {
                 let (sink, kept) = match target {
                     Target::Stdout => {
-                        let pipe = Stdout::new(spool()?);
+                        let pipe = Stdout::new(unnamed_file()?);
                         (Sink::Pipe(pipe), None)
                     }
                     Target::File(tree, path) => {
@@ -499,8 +499,8 @@ impl Client {
                 remote,
                 ..
             } => {
-                let source =
-                    Source::stdin(spool()?).map_err(Error::file("read", "standard input"))?;
+                let source = Source::stdin(unnamed_file()?)
+                    .map_err(Error::file("read", "standard input"))?;
                 let blind = request.is_none();
                 let mut config =
                     Endpoint::sending(link, stream(remote, id), request, self.server, sealed);
@@ -569,16 +569,6 @@ fn is_silence(result: &Result<Vec<u8>, Error>) -> bool {
             ..
         })
     )
-}
-
-/// A file without a name, for what is on its way through.
-fn spool() -> Result<File, Error> {
-    use rustix::fs::{Mode, OFlags};
-    let folder = std::env::temp_dir();
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    rustix::fs::open(&folder, flags, Mode::from_bits_truncate(0o600))
-        .map(File::from)
-        .map_err(|errno| Error::file("make a file in", folder.display().to_string())(errno.into()))
 }
 
 fn duplicate(file: &File, local: &LocalFile) -> Result<File, Error> {

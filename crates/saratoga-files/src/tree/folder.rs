@@ -9,6 +9,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::PoisonError;
 
+/// Before the ending of one that shows whose files are here.
+const OWNER: &str = ".owner";
+
 /// A directory inside a tree.
 #[derive(Debug)]
 pub struct Folder {
@@ -42,7 +45,7 @@ impl Folder {
         let mode = Mode::from_bits_truncate(0o600);
         let open = |more| rustix::fs::openat(&self.fd, name, flags | more, mode);
         match open(OFlags::empty()).map(File::from) {
-            Ok(file) if is_own(&file)? => return Ok(file),
+            Ok(file) if self.is_own(&file)? => return Ok(file),
             Ok(file) if is_locked(&file) => return Err(is_taken()),
             Ok(_) | Err(rustix::io::Errno::LOOP | rustix::io::Errno::ACCESS) => self.remove(name),
             Err(rustix::io::Errno::NOENT) => {}
@@ -51,7 +54,7 @@ impl Folder {
         match open(OFlags::CREATE | OFlags::EXCL) {
             // Another session has made it meanwhile.
             Err(rustix::io::Errno::EXIST) => match File::from(open(OFlags::empty())?) {
-                file if is_own(&file)? => Ok(file),
+                file if self.is_own(&file)? => Ok(file),
                 _ => Err(rustix::io::Errno::EXIST.into()),
             },
             made => Ok(made?.into()),
@@ -62,11 +65,31 @@ impl Folder {
     pub(crate) fn read(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
-        if is_own(&file)? {
+        if self.is_own(&file)? {
             Ok(file)
         } else {
             Err(io::ErrorKind::PermissionDenied.into())
         }
+    }
+
+    /// Whether `file` is a plain one that this user may have made here, by no other name.
+    pub(super) fn is_own(&self, file: &File) -> io::Result<bool> {
+        let about = file.metadata()?;
+        let is_ours = || {
+            about.uid() == rustix::process::geteuid().as_raw()
+                || self.owner().is_ok_and(|owner| owner == about.uid())
+        };
+        Ok(about.is_file() && about.nlink() == 1 && is_ours())
+    }
+
+    /// Whose a file is that this process makes here: some file systems say for all who that is (FAT, CIFS, an NFS server that
+    /// squashes users).
+    fn owner(&self) -> io::Result<u32> {
+        let name = format!(".{}{OWNER}{PART}", std::process::id());
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&self.fd, &name, flags, Mode::RUSR)?;
+        self.remove(&name);
+        Ok(rustix::fs::fstat(made)?.st_uid)
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -213,10 +236,4 @@ pub(crate) fn is_gone() -> io::Error {
     io::Error::other(
         "its hidden part was removed or replaced by somebody else (one server to a directory); try again",
     )
-}
-
-/// Whether `file` is a plain one of this user, by no other name.
-pub(super) fn is_own(file: &File) -> io::Result<bool> {
-    let about = file.metadata()?;
-    Ok(about.is_file() && about.nlink() == 1 && about.uid() == rustix::process::geteuid().as_raw())
 }
