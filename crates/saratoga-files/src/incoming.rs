@@ -509,7 +509,7 @@ mod tests {
         let tree = Tree::open(root.path()).expect("it opens");
         let open = || {
             let (folder, name) = tree.place("a", false).expect("a place");
-            Part::open(folder, name, "a").expect("a part")
+            Part::open(folder, name, "a", false).expect("a part")
         };
         let now = Instant::ZERO;
         let config = receiver::Config {

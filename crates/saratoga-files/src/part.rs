@@ -34,6 +34,8 @@ pub struct Part {
     file: File,
     /// Its path, for messages.
     path: String,
+    /// What comes is under a key.
+    sealed: bool,
     /// The stretches of the content that are on the disk.
     on_disk: Ranges,
     /// What is, when a thread that puts it there is done.
@@ -45,8 +47,17 @@ pub struct Part {
 }
 
 impl Part {
-    /// The part of `name` in `folder`, and what an earlier session has left of it.
-    pub fn open(folder: Folder, name: String, path: &str) -> Result<(Self, Option<Kept>), Error> {
+    /// The part of `name` in `folder`, and what an earlier session has left of it: where what comes is `sealed` by a key, one
+    /// that was so too.
+    ///
+    /// # Errors
+    /// A directory that has the name; what opening gives.
+    pub fn open(
+        folder: Folder,
+        name: String,
+        path: &str,
+        sealed: bool,
+    ) -> Result<(Self, Option<Kept>), Error> {
         if folder.is_directory(&name) {
             let error = io::Error::from(io::ErrorKind::IsADirectory);
             return Err(Error::file("write over the directory", path)(error));
@@ -59,6 +70,7 @@ impl Part {
             stem,
             file,
             path: path.to_owned(),
+            sealed,
             on_disk: Ranges::default(),
             write_back: None,
             lost: false,
@@ -75,7 +87,8 @@ impl Part {
         let file = self.folder.read(&self.record()).ok()?;
         let mut text = String::new();
         file.take(MOST_RECORD).read_to_string(&mut text).ok()?;
-        Record::read(&text, self.file.metadata().ok()?.len(), &record::boot())
+        let record = Record::read(&text, self.file.metadata().ok()?.len(), &record::boot());
+        record.filter(|record| record.sealed || !self.sealed)
     }
 
     /// What is written from now on, and what was of `have`, is another content than what was kept. That takes no room
@@ -113,6 +126,7 @@ impl Part {
         }
         let record = Record {
             metadata: metadata.clone(),
+            sealed: self.sealed,
             on_disk: self.on_disk.clone(),
             written: written.clone(),
         };
@@ -436,7 +450,7 @@ mod tests {
         let tree = Tree::open(root.path()).unwrap();
         let open = || {
             let (folder, name) = tree.place("a", false).unwrap();
-            Part::open(folder, name, "a")
+            Part::open(folder, name, "a", false)
         };
         let (mut first, _) = open().unwrap();
         first.write(0, &[1; 1000]).unwrap();
@@ -464,7 +478,7 @@ mod tests {
         let tree = Tree::open(root.path()).unwrap();
         let open = || {
             let (folder, name) = tree.place("a", false).unwrap();
-            Part::open(folder, name, "a").map(|(part, _)| part)
+            Part::open(folder, name, "a", false).map(|(part, _)| part)
         };
         let first = open().unwrap();
         let backup = root.path().join("backup");
@@ -488,7 +502,7 @@ mod tests {
         let tree = Tree::open(root.path()).unwrap();
         let open = || {
             let (folder, name) = tree.place("a", false).unwrap();
-            Part::open(folder, name, "a").unwrap()
+            Part::open(folder, name, "a", false).unwrap()
         };
         let (mut part, kept) = open();
         assert_eq!(kept, None);
@@ -525,7 +539,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let tree = Tree::open(root.path()).unwrap();
         let (folder, name) = tree.place("a", false).unwrap();
-        let (mut part, _) = Part::open(folder, name, "a").unwrap();
+        let (mut part, _) = Part::open(folder, name, "a", false).unwrap();
         part.write(0, &[1; 200]).unwrap();
         let first = ranges(0, 100);
         while part.on_disk != first {
@@ -547,7 +561,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let tree = Tree::open(root.path()).unwrap();
         let (folder, name) = tree.place("a", false).unwrap();
-        let (part, _) = Part::open(folder, name, "a").unwrap();
+        let (part, _) = Part::open(folder, name, "a", false).unwrap();
         std::fs::create_dir(root.path().join("a")).unwrap();
         let file = part.file.try_clone().unwrap();
         part.finish(0, &metadata(), None).unwrap_err();
@@ -560,7 +574,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let tree = Tree::open(root.path()).unwrap();
         let (folder, name) = tree.place("a", false).unwrap();
-        let (mut part, _) = Part::open(folder, name, "a").unwrap();
+        let (mut part, _) = Part::open(folder, name, "a", false).unwrap();
         part.write(0, &[1; 100]).unwrap();
         part.on_disk = ranges(0, 100);
         part.begin_anew(&ranges(0, 60));

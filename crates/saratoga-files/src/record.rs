@@ -1,5 +1,5 @@
 //! The record beside the part of a file, by which a later session goes on: one line with the METADATA in hexadecimal
-//! digits, then one line for each stretch of octets that is on the disk.
+//! digits, `sealed` where all of it came under a key, then one line for each stretch of octets that is on the disk.
 //!
 //! What was written to the file outlives this process, but not a power cut, until it is on the disk. So a
 //! line `boot` with the kernel's number of this start of the machine follows, and one for each stretch that is
@@ -12,11 +12,16 @@ use bentpipe_wire::saratoga::{Frame, FrameError, Metadata};
 /// What stands before the number of a start.
 const BOOT: &str = "boot ";
 
+/// What stands in the record of what came under a key.
+const SEALED: &str = "sealed";
+
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// What content it is about.
     pub(crate) metadata: Metadata,
+    /// All that is stored came under a key.
+    pub(crate) sealed: bool,
     /// The stretches that are on the disk.
     pub(crate) on_disk: Ranges,
     /// The stretches that are written.
@@ -38,7 +43,8 @@ impl Record {
                 text.push_str(&format!("\n{from}-{to}"));
             }
         };
-        list("", &self.on_disk);
+        let sealed = self.sealed.then(|| format!("\n{SEALED}"));
+        list(&sealed.unwrap_or_default(), &self.on_disk);
         list(&format!("\n{BOOT}{boot}"), &self.written);
         Ok(text)
     }
@@ -52,8 +58,12 @@ impl Record {
             return None;
         };
         let (mut on_disk, mut written) = (Ranges::default(), Ranges::default());
-        let mut since = None;
+        let (mut since, mut sealed) = (None, false);
         for line in lines {
+            if line == SEALED {
+                sealed = true;
+                continue;
+            }
             if let Some(start) = line.strip_prefix(BOOT) {
                 since = Some(start);
                 continue;
@@ -75,6 +85,7 @@ impl Record {
         }
         Some(Self {
             metadata,
+            sealed,
             on_disk,
             written,
         })
@@ -127,6 +138,7 @@ mod tests {
     fn record(on_disk: &[(u64, u64)], written: &[(u64, u64)]) -> Record {
         Record {
             metadata: metadata(),
+            sealed: true,
             on_disk: ranges(on_disk),
             written: ranges(written),
         }

@@ -441,7 +441,7 @@ impl Client {
                     }
                     Target::File(tree, path) => {
                         let (folder, name) = tree.place(path, true)?;
-                        let (part, kept) = Part::open(folder, name, path)?;
+                        let (part, kept) = Part::open(folder, name, path, sealed)?;
                         (Sink::Part(Box::new(part)), kept)
                     }
                 };

@@ -396,7 +396,7 @@ impl Server {
         self.has_room(key.0)?;
         self.supersede(key, path, validation);
         let (folder, name) = self.tree.place(path, true)?;
-        let (part, kept) = Part::open(folder, name, path)?;
+        let (part, kept) = Part::open(folder, name, path, seal.is_some())?;
         let now = timer::now();
         let mut config = Endpoint::receiving(self.endpoint.link(), key.1, None, kept);
         config.width = request.as_ref().map_or(Width::Bits16, accept::width);

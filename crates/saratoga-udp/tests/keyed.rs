@@ -4,17 +4,20 @@
 mod support;
 
 use bentpipe_base::Rate;
+use bentpipe_saratoga_udp::checksum::Algorithm;
 use bentpipe_saratoga_udp::client::Job;
-use bentpipe_saratoga_udp::{Key, Link, beacon, client, serve};
-use bentpipe_wire::saratoga::{Beacon, Capabilities, Code, Data, Frame, Kind, RequestKind, Width};
+use bentpipe_saratoga_udp::{Key, Link, Tree, beacon, client, posix_times, serve};
+use bentpipe_wire::saratoga::{
+    Beacon, Capabilities, Code, Data, Entry, Frame, Kind, Metadata, RequestKind, Width,
+};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::peer::{metadata, octets, request, status};
-use support::{LINK, Served, client, config, content, get, give, run_at, take};
+use support::peer::{Peer, metadata, octets, request, status};
+use support::{LINK, Served, client, config, content, get, give, put, run_at, take};
 
 /// Between client and server, forging frames of both in the other's name.
 struct Between {
@@ -239,6 +242,65 @@ fn a_client_with_a_key_wants_a_server_with_it() {
     );
     assert!(began.elapsed() < Duration::from_secs(6));
     assert_eq!(support::names(here.path()), [""; 0], "nothing is left");
+}
+
+/// What somebody on the path has put into a part before a key was used is none of what comes under one, though he knew what
+/// would be announced.
+#[test]
+fn what_came_without_a_key_is_not_gone_on_with_under_one() {
+    let here = tempfile::tempdir().unwrap();
+    let (file, right) = (here.path().join("a"), content(1_000_000));
+    std::fs::write(&file, &right).unwrap();
+    let (modified, created) = posix_times(&file.metadata().unwrap());
+    let entry = Entry {
+        modified,
+        created,
+        ..Entry::file("a", 1_000_000)
+    };
+    let known = Metadata {
+        checksum: Algorithm::Md5.sum_octets(&right),
+        ..Metadata::new(7, Kind::File, entry)
+    };
+    let open = Served::new(config());
+    let forger = Peer::new("127.0.0.1:0", open.address);
+    let mut forged = octets(&Frame::Data(Data {
+        offset: 990_000,
+        ..unasked(7, 1000)
+    }));
+    forged.extend_from_slice(&[7; 1000]);
+    for datagram in [&octets(&Frame::Metadata(known)), &forged] {
+        forger.socket.send_to(datagram, open.address).unwrap();
+    }
+    let record = open.file(".a.saratoga-record");
+    support::until(|| record.exists());
+    let folder = open.stop();
+    let key = Some(key("0123456789abcdef"));
+    let server = serve::ServerConfig {
+        key: key.clone(),
+        ..config()
+    };
+    let served = Served::of(Tree::open(folder.path()).unwrap(), server);
+    let keyed = || client::ClientConfig {
+        key: key.clone(),
+        ..client()
+    };
+    run_at(served.address, keyed(), put(&file, "a"))
+        .result
+        .unwrap();
+    assert!(std::fs::read(folder.path().join("a")).unwrap() == right);
+}
+
+fn unasked(session: u32, len: u32) -> Data {
+    Data {
+        session,
+        width: Width::Bits32,
+        kind: Kind::File,
+        timestamp: None,
+        status_wanted: false,
+        end: false,
+        offset: 0,
+        len,
+    }
 }
 
 /// What somebody on the way says without a seal, before the server that has the key can answer, ends nothing, nor

@@ -57,7 +57,7 @@ impl Thin {
     fn open(&self) -> (Part, Option<Kept>) {
         let tree = Tree::open(&self.disk.0).unwrap();
         let (folder, name) = tree.place("a", false).unwrap();
-        Part::open(folder, name, "a").unwrap()
+        Part::open(folder, name, "a", false).unwrap()
     }
 }
 
