@@ -491,8 +491,13 @@ impl Machine for Receiver {
                     _ => {}
                 }
             }
-            // The peer has heard the last word; ours says so.
-            Frame::Status(_) if matches!(self.state, State::Complete(_)) => self.done(),
+            // The peer has heard the last word; ours says so, and echoes nothing: a STATUS that does is the proof that was
+            // asked for before, or a copy of it.
+            Frame::Status(status)
+                if status.timestamp.is_none() && matches!(self.state, State::Complete(_)) =>
+            {
+                self.done();
+            }
             Frame::Status(_) => self.hear(now),
             Frame::Request(_) => self.repeat(),
             Frame::Beacon(_) => {}
