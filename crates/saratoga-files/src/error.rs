@@ -71,6 +71,16 @@ pub enum Error {
         /// The file.
         path: String,
     },
+    /// The peer announces another file than the REQUEST is about.
+    #[error(
+        "`{path}` was asked for, and `{named}` is announced: what one side said was damaged on the way; try again, with `--key-file` if it repeats"
+    )]
+    Misnamed {
+        /// The file of the REQUEST.
+        path: String,
+        /// That of METADATA.
+        named: String,
+    },
     /// The file changed while it was sent.
     #[error(
         "`{path}` changed while it was sent; the receiver was told to discard it, send it again"
@@ -239,6 +249,8 @@ impl Error {
                 Failure::Silence | Failure::Vain | Failure::Unechoed => Code::TERMINATED,
             },
             Self::Unsealed { code, .. } => *code,
+            // Who has asked begins anew.
+            Self::Misnamed { .. } => Code::UNKNOWN_ID,
             Self::Checksum { .. }
             | Self::NoRate
             | Self::UnknownRate { .. }

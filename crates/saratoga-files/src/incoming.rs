@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
 use crate::gather::Gather;
+use crate::path;
 use crate::reservation::Reservation;
 use crate::sink::Sink;
 use crate::stdout::StdoutQueue;
@@ -11,7 +12,7 @@ use crate::tree::is_gone;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
 use bentpipe_saratoga::sender::Failure;
-use bentpipe_wire::saratoga::{Code, Data, Frame, Kind};
+use bentpipe_wire::saratoga::{Checksum, Code, Data, Frame, Kind, Metadata};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -112,8 +113,34 @@ impl Incoming {
 
     /// A frame arrives that is not DATA.
     pub fn input(&mut self, frame: Frame, now: Instant) {
+        if let Frame::Metadata(metadata) = &frame
+            && is_of_our_kind(metadata)
+        {
+            let names_another = !self.is_named(&metadata.entry.path);
+            if names_another && self.receiver.metadata().is_none() {
+                let named = metadata.entry.path.clone();
+                self.fail(Error::Misnamed {
+                    path: self.path.clone(),
+                    named,
+                });
+                return self.take_events(now);
+            }
+            // Damaged: as if it had been lost, it is sent again. A kind of checksum that nobody knows is no reason to verify
+            // nothing.
+            if names_another || matches!(metadata.checksum, Checksum::Other { .. }) {
+                return;
+            }
+        }
         self.receiver.input((), frame, now);
         self.take_events(now);
+    }
+
+    /// Whether `path` is the one that was asked for, of the REQUEST.
+    fn is_named(&self, path: &str) -> bool {
+        matches!(
+            (path::normal(path), path::normal(&self.path)),
+            (Ok(named), Ok(asked)) if named == asked
+        )
     }
 
     /// DATA arrives.
@@ -476,6 +503,11 @@ impl Incoming {
     }
 }
 
+/// Whether only another bentpipe says so: nobody else tells a mode, or the checksum last.
+const fn is_of_our_kind(metadata: &Metadata) -> bool {
+    metadata.mode.is_some() || metadata.checksum.is_later()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -483,7 +515,7 @@ mod tests {
     use crate::tree::Tree;
     use bentpipe_base::Bytes;
     use bentpipe_saratoga::{HoleEnd, receiver};
-    use bentpipe_wire::saratoga::{Entry, Metadata, Width};
+    use bentpipe_wire::saratoga::{Entry, Width};
 
     fn data(offset: u128) -> Data {
         Data {

@@ -53,6 +53,7 @@ impl Outgoing {
     /// Deletes `original` once its content has arrived.
     #[must_use]
     pub fn deleting(mut self, original: Original) -> Self {
+        self.sender.deletes();
         self.after = After::Delete(Box::new(original));
         self
     }

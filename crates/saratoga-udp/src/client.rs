@@ -521,7 +521,11 @@ impl Client {
             capabilities: Capabilities {
                 width: WIDEST,
                 streams: true,
-                send: Willingness::Willing,
+                // One bit tells a take from a get: a take says it once more, for it has the server delete.
+                send: match job.kind() {
+                    RequestKind::Take => Willingness::Capable,
+                    _ => Willingness::Willing,
+                },
                 receive: Willingness::Willing,
                 udp_lite: false,
             },
@@ -554,10 +558,13 @@ fn say_refused(path: &str, error: &Error) {
     tracing::info!(path, %error, "no room: it is asked for again, for ten minutes at most");
 }
 
-/// Whether the server has forgotten the session, as after a start.
+/// Whether the server has forgotten the session, as after a start, or either side has heard what the other did not say.
 fn forgotten(result: &Result<Vec<u8>, Error>) -> bool {
-    let unknown = Failure::Peer(Code::UNKNOWN_ID);
-    matches!(result, Err(Error::Session { failure, .. }) if *failure == unknown)
+    match result {
+        Err(Error::Session { failure, .. }) => *failure == Failure::Peer(Code::UNKNOWN_ID),
+        Err(Error::Misnamed { .. }) => true,
+        _ => false,
+    }
 }
 
 /// Whether nothing was heard.

@@ -54,6 +54,10 @@ pub struct Sender {
     held: bool,
     /// The number of the next DATA packet.
     number: u64,
+    /// What was sent is deleted when all has arrived.
+    deletes: bool,
+    /// The peer has said that it has all, and is to say so again of this packet or a later one.
+    confirms_from: Option<u64>,
     /// The number of the packet that the latest report answered.
     answered: u64,
     /// When a question was answered last, or could be at first.
@@ -78,6 +82,8 @@ pub struct Sender {
     echo_due: Option<Timestamp>,
     /// The peer is another bentpipe, which repeats its last frame until that is answered.
     acknowledges: bool,
+    /// The peer is another bentpipe: it acknowledges, or has put a question before METADATA came.
+    is_ours: bool,
     event: Option<Event>,
 }
 
@@ -107,6 +113,8 @@ impl Sender {
             reach: Reach::new(config.payload, headers as u32),
             held: false,
             number: 1,
+            deletes: false,
+            confirms_from: None,
             answered: 0,
             answered_at: now,
             ask_at: now,
@@ -121,9 +129,15 @@ impl Sender {
             claimed_at: None,
             echo_due: None,
             acknowledges: config.late_checksum || config.metadata.checksum.is_later(),
+            is_ours: config.late_checksum || config.metadata.checksum.is_later(),
             event: None,
             config,
         }
+    }
+
+    /// What is sent is deleted when all has arrived, so that the peer must say so twice.
+    pub const fn deletes(&mut self) {
+        self.deletes = true;
     }
 
     /// More of a stream has come: octets below `available` can be read now, and no more will come when `ended`.

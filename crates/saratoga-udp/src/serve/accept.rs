@@ -14,7 +14,7 @@ use bentpipe_saratoga::{echo, refusal};
 use bentpipe_saratoga_files::{WIDEST, network, path};
 use bentpipe_sockets::timer;
 use bentpipe_wire::saratoga::{
-    Code, Data, Frame, Kind, Metadata, Request, RequestKind, Status, Timestamp, Width,
+    Code, Data, Frame, Kind, Metadata, Request, RequestKind, Status, Timestamp, Width, Willingness,
 };
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -226,6 +226,15 @@ impl Server {
             _ => request,
         };
         tracing::debug!(peer = %from, kind = ?request.kind, path = request.path, "a request");
+        if is_damaged(request) {
+            if self.may_tell_of(key) {
+                tracing::info!(peer = %from, kind = ?request.kind, path = request.path, "damaged");
+            }
+            if !self.endpoint.sessions.contains_key(&key) {
+                self.refuse_with(key, Code::BAD_REQUEST, None);
+            }
+            return;
+        }
         let trusted = match &self.config.key {
             Some(secret) => {
                 let proof = secret.verify(request);
@@ -516,6 +525,16 @@ pub(super) fn width(request: &Request) -> Width {
 /// Whether `request` sends something.
 const fn puts(request: &Request) -> bool {
     matches!(request.kind, RequestKind::Put | RequestKind::Give)
+}
+
+/// Whether it asks for a deletion, and says what of ours only other kinds do: a bit was another when it was sent.
+fn is_damaged(request: &Request) -> bool {
+    request.late_checksum
+        && match request.kind {
+            RequestKind::Delete => true,
+            RequestKind::Take => request.capabilities.send == Willingness::Willing,
+            _ => false,
+        }
 }
 
 /// The STATUS that wants METADATA of `session`.

@@ -8,6 +8,13 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Whom a datagram is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    ToServer,
+    ToClient,
+}
+
 /// Clients talk to its address as if it were the server's; the server hears them from one port of 127.0.0.1. Stopped when
 /// dropped.
 pub(crate) struct Line {
@@ -38,7 +45,19 @@ impl Line {
             counted.fetch_add(usize::from(moves), Ordering::Relaxed);
             moves
         };
-        (Self::with(server, delay, |_, _| true, moved), moves)
+        (
+            Self::with(server, delay, |_, _| true, moved, |_, _| ()),
+            moves,
+        )
+    }
+
+    /// What goes over it each way may be changed, and comes with a right checksum of UDP all the same.
+    pub(crate) fn damaging(
+        server: SocketAddr,
+        delay: Duration,
+        damage: impl FnMut(Way, &mut [u8]) + Send + 'static,
+    ) -> Self {
+        Self::with(server, delay, |_, _| true, || false, damage)
     }
 
     /// For the first client that asks for something and nobody else; and what tells the Id of its session, and where it is.
@@ -63,15 +82,17 @@ impl Line {
         delay: Duration,
         passes: impl FnMut(&[u8], SocketAddr) -> bool + Send + 'static,
     ) -> Self {
-        Self::with(server, delay, passes, || false)
+        Self::with(server, delay, passes, || false, |_, _| ())
     }
 
-    /// The same, but the server hears from another port after each datagram that `moves`.
+    /// The same, but the server hears from another port after each datagram that `moves`, and both what `damage` has made of
+    /// it.
     fn with(
         server: SocketAddr,
         delay: Duration,
         mut passes: impl FnMut(&[u8], SocketAddr) -> bool + Send + 'static,
         mut moves: impl FnMut() -> bool + Send + 'static,
+        mut damage: impl FnMut(Way, &mut [u8]) + Send + 'static,
     ) -> Self {
         let [near, mut far] = [(); 2].map(|()| open());
         let address = near.local_addr().unwrap();
@@ -93,13 +114,15 @@ impl Line {
                         down.push_back((Instant::now() + delay, buffer[..len].to_vec()));
                     }
                 }
-                while let Some(octets) = due(&mut up) {
+                while let Some(mut octets) = due(&mut up) {
+                    damage(Way::ToServer, &mut octets);
                     let _ = far.send_to(&octets, server);
                     if moves() {
                         far = open();
                     }
                 }
-                while let Some(octets) = due(&mut down) {
+                while let Some(mut octets) = due(&mut down) {
+                    damage(Way::ToClient, &mut octets);
                     // The one that is gone may have been the last.
                     let _ = client.map(|client| near.send_to(&octets, client));
                 }

@@ -19,7 +19,7 @@ pub(crate) fn request(session: u32, kind: RequestKind, path: &str) -> Frame {
         },
         session,
         kind,
-        late_checksum: true,
+        late_checksum: kind != RequestKind::Delete,
         path: path.to_owned(),
         authentication: Vec::new(),
     })

@@ -43,17 +43,21 @@ impl Sender {
         // A timestamp that is not ours is the question of a peer which was asked, whether we hear it.
         if self.config.request.is_some() && echo.is_none() {
             self.echo_due = status.timestamp;
+            self.is_ours |= status.timestamp.is_some() && status.metadata_missing;
         }
         if status.metadata_missing {
             self.want_metadata(now);
         }
         // A peer that lacks nothing has everything, even if an older list of holes arrives later.
-        let completes = self.completes(status);
+        let completes = self.completes(status, echo);
+        if !completes {
+            self.confirms_from = None;
+        }
         if completes && !self.is_of_now(echo) {
             // The report may be of an earlier session with the same Id and ports; the answer to the next question will
             // tell.
             self.claimed_at.get_or_insert(now);
-        } else if completes && self.knows_the_end(echo, now) {
+        } else if completes && self.knows_the_end(echo, now) && self.is_confirmed(echo, now) {
             self.progress.arrived = self.available;
             // The final frame is for another bentpipe that was asked to receive, which would otherwise keep the session
             // for long. Other peers do not need it.
@@ -74,14 +78,36 @@ impl Sender {
         echo(self.config.metadata.session, None)
     }
 
-    fn completes(&self, status: &Status) -> bool {
-        self.ended
+    fn completes(&self, status: &Status, echo: Option<(u64, Instant)>) -> bool {
+        let size = u128::from(self.available);
+        let exact = status.progress == size && status.in_response_to == size;
+        // Damage that UDP's checksum does not show must not make a report of what has come so far, or of what is being
+        // verified, one of the end. One bit makes none of what another bentpipe says there, and of what whoever echoes
+        // timestamps says one only of its last words.
+        let all = match (self.is_ours, echo) {
+            (true, _) => exact && status.voluntary,
+            (false, Some(_)) => exact,
+            (false, None) => status.progress >= size,
+        };
+        all && self.ended
             && self.metadata_sent > 0
             && !self.config.metadata.checksum.is_later()
             && !status.metadata_missing
             && !status.incomplete
             && status.holes.is_empty()
-            && status.progress >= self.available.into()
+    }
+
+    /// Before the content is deleted here, the peer says twice that it has all: once more in answer to what was sent after
+    /// it had said so. One that echoes nothing cannot show that.
+    fn is_confirmed(&mut self, echo: Option<(u64, Instant)>, now: Instant) -> bool {
+        let Some((answered, _)) = echo.filter(|_| self.deletes) else {
+            return true;
+        };
+        let from = *self.confirms_from.get_or_insert_with(|| {
+            self.ask_at = now;
+            self.number
+        });
+        answered >= from
     }
 
     /// Whether a report with this `echo` is of this session: who echoes its timestamp has heard of it. A peer that was sent
