@@ -111,24 +111,24 @@ impl Part {
         self.note(metadata, have).and(put)
     }
 
-    /// Writes the record that `have` is stored, but for what was lost of it: where that cannot be, there is none, for the one
-    /// of before may claim it.
+    /// Writes the record that `have` is stored. Of a part of which something was lost there is none, nor the part itself: the
+    /// file system may not have kept what it said before that it had, such as where in it the file is.
     fn note(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
         if !self.is_in_place() {
             // The record is of another session, which has made a part of its own.
             return Err(is_gone());
         }
-        let written = if self.lost { &self.on_disk } else { have };
-        if written.is_empty() {
+        if self.lost {
             self.recorded = None;
             self.remove_record();
+            self.tidy();
             return Ok(());
         }
         let record = Record {
             metadata: metadata.clone(),
             sealed: self.sealed,
             on_disk: self.on_disk.clone(),
-            written: written.clone(),
+            written: have.clone(),
         };
         // Nothing is written when nothing new has arrived, so that a peer that only talks costs no writes.
         if self.recorded.as_ref() == Some(&record) {
@@ -145,10 +145,6 @@ impl Part {
             self.recorded = Some(record);
         } else {
             self.folder.remove(&fresh);
-            if self.lost {
-                self.recorded = None;
-                self.remove_record();
-            }
         }
         written
     }
@@ -261,9 +257,7 @@ impl Part {
         if !self.lost {
             return Ok(());
         }
-        let on_disk = self.on_disk.clone();
-        let noted = self.note(metadata, &on_disk);
-        self.tidy();
+        let noted = self.note(metadata, &Ranges::default());
         synced.and(noted).and(Err(is_lost()))
     }
 
