@@ -261,7 +261,7 @@ impl Tree {
     /// Octets that may still be written.
     ///
     /// # Errors
-    /// As [`room`].
+    /// What the kernel says; `Unsupported` of a file system that does not tell it.
     pub fn room(&self) -> io::Result<u64> {
         room(self.root())
     }
