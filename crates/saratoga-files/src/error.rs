@@ -276,6 +276,9 @@ fn hint(error: &io::Error) -> &'static str {
         Some(Errno::DQUOT) => {
             "; delete files of this user or project there, or raise its quota, then try again"
         }
+        Some(Errno::NOLCK) => {
+            "; its file system has no locks: mount it with some (of NFS `-o local_lock=flock`, or with rpc.statd)"
+        }
         Some(Errno::FBIG) => {
             "; raise the limit on the length of files (`ulimit -f`), where it is not the file system's"
         }

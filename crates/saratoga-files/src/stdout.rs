@@ -1,10 +1,9 @@
 //! Writes standard output in a thread of its own, so that a reader that takes its time, such as a pager, holds up no
 //! session. What has arrived and has not been read waits in a file without a name.
 
-use rustix::io::Errno;
+use crate::tree::sync;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -156,14 +155,6 @@ impl StdoutQueue {
             written += want as u64;
             state.written = written;
         }
-    }
-}
-
-/// Puts `file` on the disk, where it is one that can be there: of a pipe nobody knows what becomes of it.
-fn sync(file: impl AsFd) -> io::Result<()> {
-    match rustix::fs::fsync(file) {
-        Ok(()) | Err(Errno::INVAL) => Ok(()),
-        Err(errno) => Err(errno.into()),
     }
 }
 

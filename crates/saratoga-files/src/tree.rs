@@ -279,6 +279,15 @@ pub(crate) fn room(fd: impl AsFd) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
+/// Puts `file` on the disk, where it is what can be there: nobody knows what becomes of a pipe, and of directories some file
+/// systems (CIFS) say that there is nothing to be done.
+pub(crate) fn sync(file: impl AsFd) -> io::Result<()> {
+    match rustix::fs::fsync(file) {
+        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 fn beneath(root: impl AsFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     Ok(rustix::fs::openat2(
@@ -414,6 +423,14 @@ mod tests {
         }
         let names = bentpipe_wire::saratoga::entries(&content).map(|entry| entry.unwrap().path);
         assert_eq!(names.collect::<Vec<_>>(), ["sub"]);
+    }
+
+    /// As of CIFS's directories.
+    #[test]
+    fn that_nothing_can_be_put_on_the_disk_is_no_error() {
+        let directory = File::open("/proc").unwrap();
+        assert_eq!(rustix::fs::fsync(&directory), Err(rustix::io::Errno::INVAL));
+        sync(&directory).unwrap();
     }
 
     #[test]

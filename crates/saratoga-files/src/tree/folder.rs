@@ -1,6 +1,6 @@
 //! A directory inside a [`Tree`], open: what is made, looked at, renamed and removed in it by name.
 
-use super::{DIRECTORY, MOST_LASTING, OWN, PART, Tree, beneath, room};
+use super::{DIRECTORY, MOST_LASTING, OWN, PART, Tree, beneath, room, sync};
 use crate::reservation::Reservations;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::fs::File;
@@ -189,7 +189,7 @@ impl Folder {
 
     /// Puts what was done in this directory on the disk, and the way to it from the tree.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        rustix::fs::fsync(&self.fd)?;
+        sync(&self.fd)?;
         let ends = self.path.match_indices('/').map(|(at, _)| at);
         for end in ends.chain((!self.path.is_empty()).then_some(self.path.len())) {
             let path = &self.path[..end];
@@ -198,7 +198,7 @@ impl Folder {
             }
             let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
             let parent = beneath(self.tree.root(), parent, OFlags::RDONLY | DIRECTORY)?;
-            rustix::fs::fsync(parent)?;
+            sync(parent)?;
             let mut lasting = self.tree.lasting();
             if lasting.len() >= MOST_LASTING {
                 lasting.clear();
