@@ -108,21 +108,20 @@ impl Part {
             return Ok(());
         }
         let put = self.write_back(have);
+        if self.lost {
+            // Nothing of it stays: the file system may not have kept what it said before that it had, either, such as where
+            // in it the file is.
+            self.give_up();
+            return put.and(Err(is_lost()));
+        }
         self.note(metadata, have).and(put)
     }
 
-    /// Writes the record that `have` is stored. Of a part of which something was lost there is none, nor the part itself: the
-    /// file system may not have kept what it said before that it had, such as where in it the file is.
+    /// Writes the record that `have` is stored.
     fn note(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
         if !self.is_in_place() {
             // The record is of another session, which has made a part of its own.
             return Err(is_gone());
-        }
-        if self.lost {
-            self.recorded = None;
-            self.remove_record();
-            self.tidy();
-            return Ok(());
         }
         let record = Record {
             metadata: metadata.clone(),
@@ -233,7 +232,7 @@ impl Part {
         let mode = u32::from(metadata.mode.unwrap_or(0o666)) & !umask();
         self.change_mode(Mode::from_bits_truncate(mode))?;
         as_owner(rustix::fs::futimens(&self.file, &times))?;
-        let synced = self.sync(metadata);
+        let synced = self.sync();
         let place = |()| self.folder.publish(&self.file, &self.part(), &self.name);
         let renamed = synced.and_then(place);
         if renamed.is_err() {
@@ -251,14 +250,14 @@ impl Part {
 
     /// Puts all of it on the disk. What the kernel could not put there it has thrown away, and it says so once: nobody goes on
     /// with that.
-    fn sync(&mut self, metadata: &Metadata) -> io::Result<()> {
+    fn sync(&mut self) -> io::Result<()> {
         let synced = self.file.sync_all();
         self.lost |= synced.is_err();
-        if !self.lost {
-            return Ok(());
+        if self.lost {
+            self.give_up();
+            return synced.and(Err(is_lost()));
         }
-        let noted = self.note(metadata, &Ranges::default());
-        synced.and(noted).and(Err(is_lost()))
+        Ok(())
     }
 
     /// Whether something of it could not be put on the disk.
@@ -271,14 +270,19 @@ impl Part {
     pub(crate) fn tidy(&self) {
         let is_empty = self.file.metadata().is_ok_and(|about| about.len() == 0);
         if is_empty || self.is_unrecorded() {
-            self.discard();
-            self.unmake();
+            self.give_up();
         }
     }
 
     fn is_unrecorded(&self) -> bool {
         let record = self.folder.read(&self.record());
         record.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Throws away what has arrived, and the directories that were made for it.
+    fn give_up(&self) {
+        self.discard();
+        self.unmake();
     }
 
     /// Removes the directories that were made for it and have nothing in them.
