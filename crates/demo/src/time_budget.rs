@@ -42,8 +42,14 @@ impl Shed {
 
     /// In words, if anything was left out.
     pub fn words(self) -> Option<String> {
-        let repetitions = format!("{} repetitions were left out", self.repetitions);
-        let cells = format!("{} cells were not run", self.cells);
+        let repetitions = match self.repetitions {
+            1 => "1 repetition was left out".to_owned(),
+            count => format!("{count} repetitions were left out"),
+        };
+        let cells = match self.cells {
+            1 => "1 cell was not run".to_owned(),
+            count => format!("{count} cells were not run"),
+        };
         match (self.repetitions, self.cells) {
             (0, 0) => None,
             (_, 0) => Some(repetitions),
@@ -97,7 +103,7 @@ mod tests {
         shed.note(seed(3));
         assert_eq!(shed.words().unwrap(), "2 repetitions were left out");
         shed.note(seed(1));
-        let both = "2 repetitions were left out and 1 cells were not run";
+        let both = "2 repetitions were left out and 1 cell was not run";
         assert_eq!(shed.words().unwrap(), both);
     }
 }
