@@ -100,19 +100,21 @@ impl Pair {
             allow: true,
         }];
         let serve = support::far(&template, rules, 1000, Duration::from_secs(120));
-        let far = Driver::far(&far, loopback(), serve).unwrap();
         let http2 = |driver: Driver, most| match plan.http2 {
-            true => driver.with_http2(TcpSettings::default(), most).unwrap(),
-            false => driver,
+            true => driver.with_http2(TcpSettings::default(), most),
+            false => Ok(driver),
         };
-        let far = http2(far, 10);
+        // Somebody may have the TCP port of that number.
+        let far = (0..100)
+            .find_map(|_| http2(Driver::far(&far, loopback(), serve.clone()).unwrap(), 10).ok())
+            .expect("a port number that both have free");
         let gates = Arc::new(Gates::default());
         Gates::set(&gates.no_udp, !plan.udp);
         let address = far.address().unwrap();
         meanwhile(address);
         let peer = relay(&gates, address, round_trip / 2);
         let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();
-        let driver = http2(driver, 1).with_early_data(round_trip);
+        let driver = http2(driver, 1).unwrap().with_early_data(round_trip);
         let began = Instant::now();
         let handles = [driver.handle(), far.handle()];
         let threads =
