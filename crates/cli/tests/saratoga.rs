@@ -525,7 +525,10 @@ fn a_standard_input_that_cannot_be_read_is_told_with_its_reason() {
 #[test]
 fn a_closed_terminal_ends_a_server_in_order_unless_nohup_runs_it() {
     let folder = tempfile::tempdir().unwrap();
-    let mut server = Server::start(folder.path(), "127.0.0.1:0");
+    // Who runs these tests may have them run by nohup.
+    let mut ended = Command::new("env");
+    ended.args(["--default-signal=HUP", PROGRAM]);
+    let mut server = Server::by(ended, folder.path(), "127.0.0.1:0", &["--rate=20Mbit/s"]);
     support::send_signal(server.child.id(), "HUP");
     let stopped = server.child.wait().unwrap();
 
