@@ -312,7 +312,9 @@ mod tests {
             start: 99,
         };
         let none = ForeignMarks::default();
-        let (one, two) = (Marks::new(owner, &none), Marks::new(owner, &none));
+        assert_ne!(Marks::new(owner, &none), Marks::new(owner, &none));
+        // As of two that are drawn one after the other; what other tests draw meanwhile does not come in between.
+        let [one, two] = [4711, 4712].map(|which| Marks(Mark::GATEWAYS.value | which << 8));
         let all = [
             one.intercepted(),
             one.lan(),
