@@ -469,6 +469,11 @@ impl Incoming {
         }
     }
 
+    /// Whether another bentpipe sends it.
+    pub fn is_of_our_kind(&self) -> bool {
+        self.receiver.metadata().is_some_and(is_of_our_kind)
+    }
+
     /// Everything is here, verified and under its name.
     pub const fn is_verified(&self) -> bool {
         self.verified

@@ -3,9 +3,10 @@
 
 mod support;
 
-use std::time::Duration;
+use bentpipe_saratoga_udp::client::Job;
+use std::time::{Duration, Instant};
 use support::line::Line;
-use support::{Served, client, config, content, get, give, run_at};
+use support::{Served, client, config, content, get, give, put, run_at};
 
 const DELAY: Duration = Duration::from_millis(150);
 
@@ -42,4 +43,65 @@ fn what_is_given_or_got_is_of_now() {
             assert!(got == there, "{case}, {round}");
         }
     }
+}
+
+fn delete() -> Job {
+    Job::Delete {
+        remote: "a".to_owned(),
+    }
+}
+
+/// A network that duplicates, one way much longer than the other: what is there since stays.
+#[test]
+fn what_comes_a_second_time_is_not_done_again() {
+    const LATER: Duration = Duration::from_millis(500);
+    for (blind, size) in [(false, 10), (false, 50_000), (true, 10), (true, 50_000)] {
+        let case = format!("blind {blind}, {size}");
+        let served = Served::new(config());
+        let line = Line::repeating(served.address, LATER);
+        let here = tempfile::tempdir().unwrap();
+        let mut client = client();
+        client.blind = blind;
+        let local = here.path().join("b");
+        std::fs::write(&local, content(size)).unwrap();
+        let began = Instant::now();
+        let report = run_at(line.address, client.clone(), put(&local, "a"));
+        report.result.unwrap();
+        assert!(began.elapsed() < LATER, "the host was too busy");
+        std::fs::write(served.file("a"), "newer").unwrap();
+        std::thread::sleep(2 * LATER);
+        let there = std::fs::read(served.file("a")).unwrap();
+        assert_eq!(there, b"newer", "{case}");
+        run_at(line.address, client.clone(), delete())
+            .result
+            .unwrap();
+        assert!(!served.file("a").exists());
+        std::fs::write(served.file("a"), "another").unwrap();
+        std::thread::sleep(2 * LATER);
+        assert!(served.file("a").exists(), "{case}");
+        // Who asks anew is heard.
+        run_at(line.address, client, delete()).result.unwrap();
+        assert!(!served.file("a").exists());
+    }
+}
+
+/// Where the round trip is longer than who deletes waits before it asks again.
+#[test]
+fn one_deletion_deletes_once() {
+    let served = Served::new(config());
+    let line = Line::delayed(served.address, Duration::from_millis(800));
+    std::fs::write(served.file("a"), "old").unwrap();
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            while served.file("a").exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::fs::write(served.file("a"), "new").unwrap();
+        });
+        run_at(line.address, client(), delete()).result.unwrap();
+        next.join().unwrap();
+    });
+    // What was sent before the answer came is there then.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(std::fs::read(served.file("a")).unwrap(), b"new");
 }

@@ -76,7 +76,7 @@ impl Server {
                 }
             }
             (Frame::Status(status), None) if status.code == Code::OK => {
-                match self.taken.last_word(key, timer::now()) {
+                match self.recent.taken(key, timer::now()) {
                     Some(seal) => self
                         .endpoint
                         .reply(&echo(key.1, None), key.0, seal.as_ref()),
@@ -113,6 +113,9 @@ impl Server {
         seal: Option<Seal>,
     ) {
         let began = timer::now();
+        if self.recent.is_put(key, began) {
+            return tracing::debug!(peer = %key.0, "a copy of what was put");
+        }
         let may_work = self.for_unproven.is_left(began);
         let path = (asked.as_ref()).map_or(&*metadata.entry.path, |request| &*request.path);
         let in_the_way = may_work.then(|| self.in_the_way(key, path)).flatten();
@@ -297,6 +300,13 @@ impl Server {
                     return tracing::info!(peer = %from, path = request.path, "played again");
                 }
             }
+        } else if puts(request) && self.recent.is_put(key, timer::now()) {
+            return tracing::debug!(peer = %from, path = request.path, "a copy of what was put");
+        } else if request.kind == RequestKind::Delete
+            && let Some(code) = self.recent.deleted(key, &request.path, timer::now())
+        {
+            tracing::debug!(peer = %from, path = request.path, %code, "asked before");
+            return self.refuse_with(key, code, None);
         }
         if let Err(error) = self.make_way(key, request) {
             return self.refuse(key, &error, seal.as_ref());
@@ -407,7 +417,7 @@ impl Server {
         if let Err(error) = verdict {
             return self.refuse(key, &error, seal.as_ref());
         }
-        self.taken.forget(key);
+        self.recent.forget(key);
         if self.config.key.is_some() {
             self.seen.note(request, from);
         }

@@ -46,7 +46,7 @@ impl Line {
             moves
         };
         (
-            Self::with(server, delay, |_, _| true, moved, |_, _| ()),
+            Self::with(server, delay, None, |_, _| true, moved, |_, _| ()),
             moves,
         )
     }
@@ -57,7 +57,21 @@ impl Line {
         delay: Duration,
         damage: impl FnMut(Way, &mut [u8]) + Send + 'static,
     ) -> Self {
-        Self::with(server, delay, |_, _| true, || false, damage)
+        Self::with(server, delay, None, |_, _| true, || false, damage)
+    }
+
+    /// What goes to the server comes there a second time, so much later.
+    #[allow(dead_code, reason = "not all tests need it")]
+    pub(crate) fn repeating(server: SocketAddr, later: Duration) -> Self {
+        let passes = |_: &[u8], _| true;
+        Self::with(
+            server,
+            Duration::ZERO,
+            Some(later),
+            passes,
+            || false,
+            |_, _| (),
+        )
     }
 
     /// For the first client that asks for something and nobody else; and what tells the Id of its session, and where it is.
@@ -82,14 +96,15 @@ impl Line {
         delay: Duration,
         passes: impl FnMut(&[u8], SocketAddr) -> bool + Send + 'static,
     ) -> Self {
-        Self::with(server, delay, passes, || false, |_, _| ())
+        Self::with(server, delay, None, passes, || false, |_, _| ())
     }
 
-    /// The same, but the server hears from another port after each datagram that `moves`, and both what `damage` has made of
-    /// it.
+    /// The same, but the server hears from another port after each datagram that `moves`, both what `damage` has made of
+    /// it, and the server all of it `again` so much later.
     fn with(
         server: SocketAddr,
         delay: Duration,
+        again: Option<Duration>,
         mut passes: impl FnMut(&[u8], SocketAddr) -> bool + Send + 'static,
         mut moves: impl FnMut() -> bool + Send + 'static,
         mut damage: impl FnMut(Way, &mut [u8]) + Send + 'static,
@@ -101,18 +116,24 @@ impl Line {
         let thread = std::thread::spawn(move || {
             let (mut buffer, mut client) = ([0; 70_000], None);
             let (mut up, mut down) = (VecDeque::new(), VecDeque::new());
+            let mut copies = VecDeque::new();
             while !asked.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_micros(100));
                 while let Ok((len, from)) = near.recv_from(&mut buffer) {
                     if passes(&buffer[..len], from) {
                         client = Some(from);
                         up.push_back((Instant::now() + delay, buffer[..len].to_vec()));
+                        let copy = again.map(|again| Instant::now() + delay + again);
+                        copies.extend(copy.map(|at| (at, buffer[..len].to_vec())));
                     }
                 }
                 while let Ok((len, from)) = far.recv_from(&mut buffer) {
                     if from == server {
                         down.push_back((Instant::now() + delay, buffer[..len].to_vec()));
                     }
+                }
+                while let Some(octets) = due(&mut copies) {
+                    let _ = far.send_to(&octets, server);
                 }
                 while let Some(mut octets) = due(&mut up) {
                     damage(Way::ToServer, &mut octets);
