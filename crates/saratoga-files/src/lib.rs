@@ -39,7 +39,7 @@ pub use checksum_on_read::ChecksumOnRead;
 pub use error::Error;
 pub use incoming::Incoming;
 pub use local::{LocalFile, LocalFolder};
-pub use metadata::{WIDEST, announce, stream};
+pub use metadata::{WIDEST, announce, entry, stream};
 pub use original::Original;
 pub use outgoing::Outgoing;
 pub use part::Part;

@@ -5,8 +5,10 @@ use crate::source::known_size;
 use crate::task::Cancel;
 use crate::tree::{mode, posix_times};
 use crate::{Error, LocalFile};
-use bentpipe_wire::saratoga::{Entry, EntryKind, Kind, Metadata, Time, Width};
+use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Metadata, Time, Width};
+use sha2::{Digest, Sha256};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The widest descriptor that this side uses.
@@ -49,18 +51,32 @@ pub fn announce(
         Some(_) => algorithm.later(),
         None => sum.finish(),
     };
-    let (modified, created) = posix_times(&was);
-    let entry = Entry {
-        modified,
-        created,
-        ..Entry::file(remote, was.len())
-    };
+    let entry = entry(remote, &was, &checksum);
     let metadata = Metadata {
         mode: Some(mode(&was)),
         checksum,
         ..Metadata::new(id, Kind::File, entry)
     };
     Ok((metadata, file, was, begun))
+}
+
+/// What METADATA says of a file that `was` so when it was opened, and goes as `path`. Without a checksum nothing but the time of the
+/// inode's last change tells a file from another of its length and time, and seconds are too coarse: what is there instead of
+/// them is a sum over all of it.
+pub fn entry(path: &str, was: &std::fs::Metadata, checksum: &Checksum) -> Entry {
+    let (modified, mut created) = posix_times(was);
+    if *checksum == Checksum::None {
+        let changed = [was.ctime(), was.ctime_nsec()].map(i64::to_be_bytes);
+        let digest = Sha256::digest(changed.as_flattened());
+        created = Time(u32::from_be_bytes([
+            digest[0], digest[1], digest[2], digest[3],
+        ]));
+    }
+    Entry {
+        modified,
+        created,
+        ..Entry::file(path, was.len())
+    }
 }
 
 /// The METADATA of a stream that is to be `remote` at the server.
@@ -76,5 +92,32 @@ pub fn stream(remote: &str, id: u32) -> Metadata {
     Metadata {
         width: WIDEST,
         ..Metadata::new(id, Kind::Stream, entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What of the one has arrived would be gone on with by the other.
+    #[test]
+    fn files_of_one_length_and_second_differ_without_a_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let of_now = |content: &[u8]| {
+            std::fs::write(&path, content).unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            let second = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+            file.set_modified(second).unwrap();
+            let was = file.metadata().unwrap();
+            let [none, sum] = [Checksum::None, Algorithm::Crc32c.later()];
+            (entry("a", &was, &none), entry("a", &was, &sum), was.ctime())
+        };
+        let first = of_now(b"one");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let second = of_now(b"two");
+        assert_ne!(first.0, second.0);
+        // Unless another second has begun meanwhile.
+        assert_eq!(first.1 == second.1, first.2 == second.2);
     }
 }

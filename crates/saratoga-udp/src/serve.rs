@@ -4,8 +4,8 @@ mod accept;
 mod hang_watch;
 mod lists;
 mod mounts;
+mod recent;
 mod stranger_log;
-mod taken;
 mod time_budget;
 
 use crate::address_validation::{AddressValidation, Credit};
@@ -22,7 +22,7 @@ use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
     Cancel, ChecksumOnRead, FairSemaphore, Incoming, Outgoing, Part, Sink, Source, Sum, Tree,
-    WIDEST, known_size, leftovers, mode, path, posix_times, spawn,
+    WIDEST, entry, known_size, leftovers, mode, path, spawn,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -33,12 +33,12 @@ use core::time::Duration;
 use hang_watch::HangWatch;
 use lists::Lists;
 use mounts::Mounts;
+use recent::{Over, Recent};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use stranger_log::StrangerLog;
-use taken::Taken;
 use time_budget::TimeBudget;
 
 /// What a server allows, and where.
@@ -76,8 +76,8 @@ pub struct Server {
     turns: FairSemaphore,
     lists: Lists,
     mounts: Mounts,
-    /// Takes that are over, whose final STATUS may be asked for again.
-    taken: Taken,
+    /// What is over and may be asked for again.
+    recent: Recent,
     /// Working time for peers that have proved nothing.
     for_unproven: TimeBudget,
     stranger_log: StrangerLog,
@@ -121,7 +121,7 @@ impl Server {
             validator: AddressValidation::new().map_err(Error::socket("draw random numbers"))?,
             turns: FairSemaphore::new(std::thread::available_parallelism().map_or(1, usize::from)),
             lists: Lists::default(),
-            taken: Taken::default(),
+            recent: Recent::default(),
             for_unproven: TimeBudget::new(timer::now()),
             stranger_log: StrangerLog::new(timer::now()),
             clocks_at: None,
@@ -166,7 +166,7 @@ impl Server {
                 }
             }
             self.say_failures(&turn.ended);
-            self.remember_taken(&turn.ended);
+            self.remember(&turn.ended);
             self.endpoint.remove_ended(&turn)?;
             for (key, datagram) in turn.strays {
                 self.stray(key, &datagram);
@@ -220,14 +220,16 @@ impl Server {
         beacon::of(name, self.config.link.rate, asked, self.config.put, room)
     }
 
-    /// Who took something may have missed that it is deleted here.
-    fn remember_taken(&mut self, ended: &[crate::endpoint::Ended]) {
+    /// Who took something may have missed that it is deleted here, and what was put may come again.
+    fn remember(&mut self, ended: &[crate::endpoint::Ended]) {
         for ended in ended.iter().filter(|ended| ended.result.is_ok()) {
-            if let Some(session) = self.endpoint.sessions.get(&ended.key)
-                && session.takes()
-            {
-                let seal = session.seal().cloned();
-                self.taken.note(ended.key, seal, timer::now());
+            if let Some(session) = self.endpoint.sessions.get(&ended.key) {
+                let over = match &session.work {
+                    _ if session.takes() => Over::Taken(session.seal().cloned()),
+                    Work::Receiving(incoming) if incoming.is_of_our_kind() => Over::Put,
+                    _ => continue,
+                };
+                self.recent.note(ended.key, over, timer::now());
             }
         }
     }
@@ -304,12 +306,7 @@ impl Server {
                     .map(Sum::finish)
                     .map_err(Error::file("sum up", &*asked.path))?
             };
-            let (modified, created) = posix_times(&was);
-            let entry = Entry {
-                modified,
-                created,
-                ..Entry::file(&asked.path, was.len())
-            };
+            let entry = entry(&asked.path, &was, &checksum);
             let mut metadata = announcement(&asked, Kind::File, checksum, entry)?;
             // Only a peer of our kind asks so, and knows of modes.
             metadata.mode = asked.late_checksum.then(|| mode(&was));
@@ -441,6 +438,8 @@ impl Server {
             }
         };
         self.seen.answered(request, code);
+        let over = Over::deletion(&request.path, code);
+        self.recent.note(key, over, timer::now());
         self.refuse_with(key, code, seal);
         Ok(())
     }
