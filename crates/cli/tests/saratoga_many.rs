@@ -466,14 +466,16 @@ fn that_nothing_listens_is_said_at_once() {
 /// The route would answer from 127.0.0.1.
 #[test]
 fn a_server_answers_from_the_address_that_was_asked() {
-    let server = Server::start(&["--rate", "8Mbit/s", "--listen", "0.0.0.0:0"]);
-    fs::write(server.path().join("a"), vec![7; 100_000]).unwrap();
-    let port = server.address.rsplit(':').next().unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let address = format!("127.0.0.7:{port}");
-    assert_done(&saratoga("get", &address, &["a"], here.path()));
-    assert_done(&saratoga("put", &address, &["a", "--to", "b"], here.path()));
-    assert_eq!(tree(&server.path().join("b"))[0].1, vec![7; 100_000]);
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let server = Server::start(&["--rate", "8Mbit/s", "--listen", listen]);
+        fs::write(server.path().join("a"), vec![7; 100_000]).unwrap();
+        let port = server.address.rsplit(':').next().unwrap();
+        let here = tempfile::tempdir().unwrap();
+        let address = format!("127.0.0.7:{port}");
+        assert_done(&saratoga("get", &address, &["a"], here.path()));
+        assert_done(&saratoga("put", &address, &["a", "--to", "b"], here.path()));
+        assert_eq!(tree(&server.path().join("b"))[0].1, vec![7; 100_000]);
+    }
 }
 
 /// As `get --to - | less`: who reads stops for longer than a peer may be silent.

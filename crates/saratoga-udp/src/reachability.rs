@@ -1,6 +1,7 @@
 //! What the network tells of peers: at which address of this host each was heard, and ICMP errors; and which errors of a
 //! socket pass.
 
+use crate::endpoint::key;
 use bentpipe_base::Instant;
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Received;
@@ -12,16 +13,18 @@ use std::net::{IpAddr, SocketAddr};
 /// Peers that are told apart at most; what goes to others leaves from the address that the route chooses.
 const MOST: usize = 4096;
 
-/// At which address of this host each peer was heard last: answers come from it.
+/// At which address of this host each peer was heard last: answers come from it. Both are IPv4 where the packets are, though a
+/// socket of IPv6 shows them otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct LocalAddresses(BTreeMap<SocketAddr, IpAddr>);
 
 impl LocalAddresses {
     /// `peer` was heard at `at`, where that is known.
     pub(crate) fn note(&mut self, peer: SocketAddr, at: Option<IpAddr>) {
-        let Some(at) = at else {
+        let Some(at) = at.map(|at| at.to_canonical()) else {
             return;
         };
+        let (peer, _) = key(peer, 0);
         if self.0.insert(peer, at).is_none() && self.0.len() > MOST {
             // Any peer but this one makes room.
             let other = self.0.keys().find(|other| **other != peer).copied();
@@ -31,7 +34,7 @@ impl LocalAddresses {
 
     /// Where what goes to `peer` should come from.
     pub(crate) fn to(&self, peer: SocketAddr) -> Option<IpAddr> {
-        self.0.get(&peer).copied()
+        self.0.get(&key(peer, 0).0).copied()
     }
 }
 
