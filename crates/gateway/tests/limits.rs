@@ -65,6 +65,46 @@ fn an_idle_flow_is_reset_in_the_end() {
     }
 }
 
+/// What both ends have ended too, where its receiver reads nothing; not where it reads, however slowly.
+#[test]
+fn a_flow_that_both_ends_have_ended_is_reset_when_it_stands_still() {
+    const LENGTH: usize = 500_000;
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    // So that little is in the clients' kernel unread.
+    stage
+        .client
+        .set_sysctl("net.ipv4.tcp_rmem", "4096 16384 16384")
+        .unwrap();
+    let mut config = Stage::config();
+    config.limits.idle = Some(Duration::from_secs(2));
+    let gateway = stage.split_by(config);
+    for ip in Ip::BOTH {
+        let ended = || {
+            let (client, mut server) = stage.pair(ip);
+            client.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(server.read(&mut [0]).unwrap(), 0);
+            server.write_all(&[7; LENGTH]).unwrap();
+            client
+        };
+        let before = gateway.meter.read().idle;
+        let (mut stands, mut moves) = (ended(), ended());
+        let (mut octets, mut got) = ([0; 8 << 10], 0);
+        while let count @ 1.. = moves.read(&mut octets).unwrap() {
+            got += count;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(got, LENGTH);
+        assert_eq!(gateway.meter.read().idle, before + 1);
+        let error = loop {
+            if let Err(error) = stands.read(&mut octets) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+}
+
 /// A reset that its receiver has not got is repeated when that says something, though the dial to the server is in TIME_WAIT, where the
 /// server's own reset would end.
 #[test]

@@ -33,8 +33,8 @@ pub(crate) enum Phase {
     Dialling,
     /// Both legs are established.
     Open,
-    /// Both directions have ended; a peer has not acknowledged everything yet.
-    Closing,
+    /// Both directions have ended; a peer has not acknowledged everything yet: so many bytes when that last mattered.
+    Closing { waiting: u32 },
     /// One side has said its end, and has failed since. The other has not got all of it yet, and is reset then where it is to
     /// hear of the failure.
     Delivering { alive: Side, resets: bool },

@@ -1,9 +1,9 @@
 //! Flows on which no byte moves for too long, if the configuration sets a bound: they are reset.
 
 use super::Worker;
-use crate::flow::Phase;
+use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
-use bentpipe_sockets::timer;
+use bentpipe_sockets::{tcp, timer};
 use std::time::Duration;
 
 /// A reset may be late by the bound divided by this.
@@ -22,6 +22,12 @@ impl Idle {
         let now = timer::now();
         Self { now, looked: now }
     }
+}
+
+fn unacknowledged(flow: &Flow) -> u32 {
+    let waiting = Side::BOTH.map(|side| tcp::unacknowledged(flow.socket(side)));
+    let bytes: u64 = waiting.into_iter().flatten().map(|bytes| bytes.0).sum();
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 impl Worker {
@@ -44,8 +50,20 @@ impl Worker {
             let Some(flow) = self.flows.get_mut(index) else {
                 continue;
             };
-            let is_open = matches!(flow.phase, Phase::Open | Phase::Delivering { .. });
-            if is_open && now.since(flow.active) >= bound {
+            let bounded = match flow.phase {
+                Phase::Open | Phase::Delivering { .. } => true,
+                // Nothing more passes the worker, but acknowledgements tell whether what it has passed on moves.
+                Phase::Closing { waiting: before } => {
+                    let waiting = unacknowledged(flow);
+                    if waiting != before {
+                        flow.phase = Phase::Closing { waiting };
+                        flow.active = now;
+                    }
+                    true
+                }
+                Phase::Dialling | Phase::ResetPending { .. } => false,
+            };
+            if bounded && now.since(flow.active) >= bound {
                 self.counters.idle.one();
                 self.drop_flow(index);
             }
