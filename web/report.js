@@ -47,8 +47,12 @@ function lead() {
 
 const cellOf = (row, index) => row.cells[index];
 const findRow = (key) => data.rows.find((row) => row.key === key);
-const missing = (time) => (time.failed ? "failed" : "—");
-const shown = (time, cutoff) => (time.cut ? `> ${cutoff} s` : known(time.median) ? `${seconds(time.median)} s` : missing(time));
+/** What stands where there is no figure; nothing was asked for where none was tried. */
+const missing = (cell, name, failed) => (cell.not_run.includes(name) ? "not run" : failed ? "failed" : "—");
+const shown = (cell, name, cutoff) => {
+  const time = cell[name];
+  return time.cut ? `> ${cutoff} s` : known(time.median) ? `${seconds(time.median)} s` : missing(cell, name, time.failed);
+};
 
 /** One card a loss rate: the default of most servers against ours, and the best end-to-end row beside. */
 function cards() {
@@ -66,8 +70,8 @@ function cards() {
     const list = make("dl", {},
       make("dt", { class: "head" }, ""), make("dd", { class: "head" }, "end to end"), make("dd", { class: "head" }, "gateway"),
       line("bulk, Mb/s", rate(from.goodput), rate(to.goodput)),
-      line("100 kB", shown(from.t_100kB, cutoff), shown(to.t_100kB, cutoff)),
-      line("2 MB", shown(from.t_2MB, cutoff), shown(to.t_2MB, cutoff)));
+      line("100 kB", shown(from, "t_100kB", cutoff), shown(to, "t_100kB", cutoff)),
+      line("2 MB", shown(from, "t_2MB", cutoff), shown(to, "t_2MB", cutoff)));
     put("cards", make("div", { class: "card" },
       make("h3", {}, loss ? `${percent(loss)} of the packets lost` : "No packet lost"),
       make("div", { class: "big" }, `${factor >= 10 ? factor.toFixed(0) : factor.toFixed(2)}×`),
@@ -97,18 +101,24 @@ function tableHead() {
 /** Beside a figure that a pause of the host disturbed in every try. */
 const paused = (ms) => (known(ms) ? make("small", { class: "paused" }, `host paused ${ms.toFixed(0)} ms`) : null);
 
+function absent(cell, name, failed, also = "") {
+  const text = missing(cell, name, failed);
+  return make("td", { class: also + (text === "failed" ? "bad" : "cut") }, text);
+}
+
 function goodputCell(cell, isBest) {
-  if (!known(cell.goodput)) return make("td", { class: "first bad" }, "failed");
+  if (!known(cell.goodput)) return absent(cell, "goodput", true, "first ");
   const bar = make("i");
   bar.style.width = `${Math.min(100, cell.share * 100)}%`;
   return make("td", { class: `first share${isBest ? " best" : ""}`, title: known(cell.most_retransmitted) ? `${percent(cell.most_retransmitted)} retransmitted` : undefined },
     rate(cell.goodput), make("small", {}, `${Math.round(cell.share * 100)}%`), make("span", { class: "fill" }, bar), paused(cell.host_paused_ms) ?? "");
 }
 
-function timeCell(time, isBest) {
+function timeCell(cell, name, isBest) {
+  const time = cell[name];
   const mark = paused(time.host_paused_ms) ?? "";
   if (time.cut) return make("td", { class: "cut" }, `> ${data.setting.cutoff_s}`, mark);
-  if (!known(time.median)) return make("td", { class: time.failed ? "bad" : "cut" }, missing(time));
+  if (!known(time.median)) return absent(cell, name, time.failed);
   const title = time.all.length > 1 ? `median of ${time.all.length}: ${time.all.map((t) => (known(t) ? seconds(t) : "cut off")).join(", ")} s` : "one run";
   return make("td", { class: isBest ? "best" : undefined, title }, seconds(time.median), mark);
 }
@@ -130,8 +140,8 @@ function table() {
     body.append(make("tr", { class: row.ours ? "ours" : undefined }, make("th", { scope: "row" }, row.label),
       row.cells.map((cell, i) => [
         goodputCell(cell, cell.goodput === top[i].goodput),
-        timeCell(cell.t_100kB, cell.t_100kB.median === top[i].t_100kB),
-        timeCell(cell.t_2MB, cell.t_2MB.median === top[i].t_2MB),
+        timeCell(cell, "t_100kB", cell.t_100kB.median === top[i].t_100kB),
+        timeCell(cell, "t_2MB", cell.t_2MB.median === top[i].t_2MB),
       ])));
   }
   document.getElementById("table").append(tableHead(), body);
@@ -140,12 +150,13 @@ function table() {
     `Bulk is the goodput of a ${s.bulk_s} s download over its whole time, start included. 100 kB and 2 MB run from connect() to the last byte, ` +
     `${s.repeats > 1 ? `medians of up to ${s.repeats} runs, ` : ""}cut off at ${s.cutoff_s} s. ` +
     `Limit = rate × 1448/1500 × (1 − loss). The best of each column is bold and green. Where the host paused in every try, ` +
-    `the figure says for how long: the emulated link stood still meanwhile.`;
+    `the figure says for how long: the emulated link stood still meanwhile.` +
+    (data.rows.some((row) => row.cells.some((cell) => cell.not_run.length)) ? " For what was not run there was no time." : "");
 }
 
 function failures() {
   if (!data.failures.length) return;
-  put("failures", make("div", { class: "alert", role: "alert" }, make("strong", {}, "Some runs failed; where there is no other of the kind, the cell is empty."),
+  put("failures", make("div", { class: "alert", role: "alert" }, make("strong", {}, "Some runs failed; where there is no other of the kind, the cell says so."),
     make("ul", {}, data.failures.map((text) => make("li", {}, text)))));
 }
 

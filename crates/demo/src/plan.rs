@@ -122,13 +122,16 @@ pub const VARIANTS: [Variant; 8] = [
 ];
 
 /// What one run measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Measure {
     /// Goodput of a bulk transfer over its whole time.
+    #[serde(rename = "goodput")]
     Bulk,
     /// Time for 100 kB, from connect() to the last byte.
+    #[serde(rename = "t_100kB")]
     Small,
     /// Time for 2 MB, likewise.
+    #[serde(rename = "t_2MB")]
     Large,
 }
 

@@ -3,7 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::plan::{self, CUTOFF, Cell, DELAY, LINK_RATE, LOSSES, Mode, REPEATS, Selection};
+use crate::plan::{
+    self, CUTOFF, Cell, DELAY, LINK_RATE, LOSSES, Measure, Mode, REPEATS, Selection,
+};
 use crate::results::{Outcome, Row, Times, paused};
 use bentpipe_report::Part;
 use serde::Serialize;
@@ -70,6 +72,7 @@ struct PageCell<'a> {
     t_2MB: &'a Times,
     series: &'a [f64],
     host_paused_ms: Option<f64>,
+    not_run: &'a [Measure],
 }
 
 #[derive(Serialize)]
@@ -145,6 +148,7 @@ impl<'a> From<&'a Row> for PageCell<'a> {
             t_2MB: &row.large,
             series: &row.series,
             host_paused_ms: row.host_paused_ms,
+            not_run: &row.not_run,
         }
     }
 }

@@ -91,7 +91,7 @@ pub struct Row {
     pub host_paused_ms: Option<f64>,
     /// What failed, in words.
     pub failed: Vec<String>,
-    /// What there was no time for, which is among `failed`.
+    /// What there was no time for.
     pub not_run: Vec<Measure>,
 }
 
@@ -144,12 +144,16 @@ fn row(variant: &'static Variant, loss: usize, outcomes: &[Outcome]) -> Row {
     };
     let times = |measure| {
         let mut runs = mine.iter().filter(|run| run.cell.measure == measure);
-        let failed = runs.any(|run| run.result.is_err());
+        let failed = runs.any(|run| run.result.is_err() && run.attempts > 0);
         Times::new(figures(measure), failed)
     };
     let bulk = figures(Measure::Bulk).next();
     let failure = |outcome: &&Outcome| {
-        let why = outcome.result.as_ref().err()?;
+        let why = outcome
+            .result
+            .as_ref()
+            .err()
+            .filter(|_| outcome.attempts > 0)?;
         Some(format!("{}: {why}", outcome.cell.title()))
     };
     Row {
@@ -200,6 +204,7 @@ struct Line<'a> {
     t_100kB_host_paused_ms: Option<f64>,
     t_2MB_host_paused_ms: Option<f64>,
     failed: &'a [String],
+    not_run: &'a [Measure],
 }
 
 impl<'a> From<&'a Row> for Line<'a> {
@@ -224,6 +229,7 @@ impl<'a> From<&'a Row> for Line<'a> {
             t_100kB_host_paused_ms: row.small.host_paused_ms.map(rounded),
             t_2MB_host_paused_ms: row.large.host_paused_ms.map(rounded),
             failed: &row.failed,
+            not_run: &row.not_run,
         }
     }
 }
@@ -241,7 +247,7 @@ fn rounded(value: f64) -> f64 {
 /// `t_2MB_cut` are true when cut off), `share` of the limit, `most_retransmitted` (the share
 /// of the bulk transfer's bytes that the TCP which repeated most on their way sent again, the source's or the gateway's), `t_100kB_all_s` and `t_2MB_all_s` (every run by its seed from 1; null when
 /// cut off), `goodput_host_paused_ms` and the like (how long the host paused in that run, null where it did not
-/// matter), `failed` (what went wrong, in words).
+/// matter), `failed` (what went wrong, in words), `not_run` (which of `goodput`, `t_100kB` and `t_2MB` there was no time for).
 pub fn to_json(rows: &[Row]) -> serde_json::Result<String> {
     let lines: serde_json::Result<Vec<String>> = rows
         .iter()

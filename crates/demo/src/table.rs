@@ -77,7 +77,7 @@ fn table(rows: &[&Row]) -> Table {
             .map_or("—".into(), |share| format!("{:.2}%", share * 100.0));
         let goodput = row
             .goodput_mbps
-            .map_or(missing(row, Measure::Bulk).into(), |mbps| {
+            .map_or(missing(row, Measure::Bulk, true).into(), |mbps| {
                 format!("{mbps:.2}{}", star(row.host_paused_ms))
             });
         table.add_row([
@@ -90,11 +90,11 @@ fn table(rows: &[&Row]) -> Table {
             Cell::new(share),
             Cell::new(again),
             marked(
-                time(&row.small, missing(row, Measure::Small)),
+                time(&row.small, missing(row, Measure::Small, row.small.failed)),
                 row.small.median.is_some() && row.small.median == small,
             ),
             marked(
-                time(&row.large, missing(row, Measure::Large)),
+                time(&row.large, missing(row, Measure::Large, row.large.failed)),
                 row.large.median.is_some() && row.large.median == large,
             ),
         ]);
@@ -114,12 +114,12 @@ fn marked(text: String, best: bool) -> Cell {
     }
 }
 
-/// What a cell of `row` says that has no figure.
-fn missing(row: &Row, measure: Measure) -> &'static str {
-    if row.not_run.contains(&measure) {
-        "not run"
-    } else {
-        "failed"
+/// What a cell of `row` says that has no figure; `is_asked` where there should be one.
+fn missing(row: &Row, measure: Measure, is_asked: bool) -> &'static str {
+    match row.not_run.contains(&measure) {
+        true => "not run",
+        false if is_asked => "failed",
+        false => "—",
     }
 }
 
@@ -131,9 +131,7 @@ fn time(times: &Times, missing: &str) -> String {
             median: Some(seconds),
             ..
         } => format!("{seconds:.2} s{star}"),
-        Times { failed: true, .. } => missing.into(),
-        // Not part of what was asked for.
-        _ => "—".into(),
+        _ => missing.into(),
     }
 }
 
