@@ -15,6 +15,11 @@ fn neighbours(number: u32) -> IpAddr {
     Ipv4Addr::from_bits(0x0a00_0000 + number).into()
 }
 
+/// The networks of one prefix of IPv6.
+fn networks(number: u32) -> IpAddr {
+    Ipv6Addr::from_bits(u128::from(number) << 64).into()
+}
+
 struct Flows {
     flows: ClientFlows,
     limit: usize,
@@ -82,32 +87,39 @@ fn several_have_the_same_and_none_is_left_without() {
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     assert!(most - least <= 1 && *least > 500, "{counts:?}");
     // So have those of one prefix, which have most of the limit together.
-    let mut flows = Flows::new(LIMIT);
-    let clients: Vec<_> = (0..200).map(neighbours).collect();
-    let counts = flows.greedy(&clients);
-    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-    assert!(
-        most - least <= 1 && flows.held >= LIMIT * 5 / 6 - 1,
-        "{counts:?}"
-    );
-    let other = flows.fill(alone(99));
-    assert!(other > LIMIT / 12, "{other}");
+    for of_one_prefix in [neighbours, networks] {
+        let mut flows = Flows::new(LIMIT);
+        let clients: Vec<_> = (0..200).map(of_one_prefix).collect();
+        let counts = flows.greedy(&clients);
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        assert!(
+            most - least <= 1 && flows.held >= LIMIT * 5 / 6 - 1,
+            "{counts:?}"
+        );
+        let other = flows.fill(alone(99));
+        assert!(other > LIMIT / 12, "{other}");
+    }
 }
 
 /// However the host takes them, with all of its addresses in turns or one after the other.
 #[test]
 fn one_host_with_many_addresses_takes_nobodys_share() {
     for (limit, addresses) in [(400, 6), (LIMIT, 60), (100_000, 200)] {
-        for in_turns in [false, true] {
+        for (in_turns, of_one_prefix) in [
+            (false, neighbours as fn(u32) -> IpAddr),
+            (true, neighbours),
+            (false, networks),
+            (true, networks),
+        ] {
             let mut flows = Flows::new(limit);
-            let host: Vec<_> = (0..addresses).map(neighbours).collect();
+            let host: Vec<_> = (0..addresses).map(of_one_prefix).collect();
             if in_turns {
                 flows.greedy(&host);
             }
             for address in host {
                 flows.fill(address);
             }
-            let near = flows.fill(neighbours(254));
+            let near = flows.fill(of_one_prefix(254));
             assert_eq!(near, OWN, "{limit} {in_turns}");
             let far = flows.fill(alone(9));
             assert!(far >= limit / 32, "{far} of {limit} {in_turns}");
