@@ -51,10 +51,12 @@ fn only_the_configured_side_is_split() {
         ..Stage::config()
     };
     let gateway = stage.split_by(config);
-    let (mut client, mut server) = stage.pair(Ip::V4);
-    client.write_all(b"end to end").unwrap();
-    server.read_exact(&mut [0; 10]).unwrap();
-    assert_eq!(gateway.meter.read().accepted, 0);
+    for ip in Ip::BOTH {
+        let (mut client, mut server) = stage.pair(ip);
+        client.write_all(b"end to end").unwrap();
+        server.read_exact(&mut [0; 10]).unwrap();
+        assert_eq!(gateway.meter.read().accepted, 0);
+    }
 }
 
 /// One client port, many servers: the dials share an address and port.
@@ -62,18 +64,22 @@ fn only_the_configured_side_is_split() {
 fn one_client_port_serves_several_servers() {
     need!(Root, Tproxy);
     let (stage, gateway) = splitting();
-    let listeners = [stage.listen(Ip::V4), stage.listen(Ip::V4)];
-    let from = SocketAddr::new(Ip::V4.client(), 40_001);
-    let clients: Vec<TcpStream> = listeners
-        .iter()
-        .map(|listener| stage.connect_from(from, listener.address()))
-        .collect();
-    for (listener, client) in listeners.iter().zip(&clients) {
-        assert_eq!(listener.accept().peer_addr().unwrap(), from);
-        assert_eq!(client.local_addr().unwrap(), from);
+    for (ip, made) in Ip::BOTH.into_iter().zip([2, 4]) {
+        let listeners = [stage.listen(ip), stage.listen(ip)];
+        let from = SocketAddr::new(ip.client(), 40_001);
+        let clients: Vec<TcpStream> = listeners
+            .iter()
+            .map(|listener| stage.connect_from(from, listener.address()))
+            .collect();
+        for (listener, client) in listeners.iter().zip(&clients) {
+            assert_eq!(listener.accept().peer_addr().unwrap(), from);
+            assert_eq!(client.local_addr().unwrap(), from);
+        }
+        eventually("both connections", || {
+            gateway.meter.read().connected == made
+        });
+        assert_eq!(gateway.meter.read().other_port, 0);
     }
-    eventually("both connections", || gateway.meter.read().connected == 2);
-    assert_eq!(gateway.meter.read().other_port, 0);
 }
 
 /// The client uses the same four numbers again at once: with timestamps its port is free again,
@@ -97,23 +103,25 @@ fn a_port_in_time_wait_is_replaced_and_counted() {
     stage.gateway.set_sysctl(sysctl, "0").unwrap();
     stage.has_another_proxy();
     let gateway = stage.split();
-    let listener = stage.listen(Ip::V4);
-    let from = SocketAddr::new(Ip::V4.client(), 40_003);
-    // A dial of the gateway's namespace that has just ended.
-    let dialled = stage.dial_transparently(from, listener.address());
-    let mut server = listener.accept();
-    dialled.shutdown(std::net::Shutdown::Write).unwrap();
-    assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
-    drop(server);
-    drop(dialled);
+    for (ip, replaced) in Ip::BOTH.into_iter().zip([1, 2]) {
+        let listener = stage.listen(ip);
+        let from = SocketAddr::new(ip.client(), 40_003);
+        // A dial of the gateway's namespace that has just ended.
+        let dialled = stage.dial_transparently(from, listener.address());
+        let mut server = listener.accept();
+        dialled.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
+        drop(server);
+        drop(dialled);
 
-    let mut client = stage.connect_from(from, listener.address());
-    let mut server = listener.accept();
-    assert_eq!(server.peer_addr().unwrap().ip(), from.ip());
-    assert_ne!(server.peer_addr().unwrap().port(), from.port());
-    server.write_all(b"served all the same").unwrap();
-    client.read_exact(&mut [0; 19]).unwrap();
-    assert_eq!(gateway.meter.read().other_port, 1);
+        let mut client = stage.connect_from(from, listener.address());
+        let mut server = listener.accept();
+        assert_eq!(server.peer_addr().unwrap().ip(), from.ip());
+        assert_ne!(server.peer_addr().unwrap().port(), from.port());
+        server.write_all(b"served all the same").unwrap();
+        client.read_exact(&mut [0; 19]).unwrap();
+        assert_eq!(gateway.meter.read().other_port, replaced);
+    }
 }
 
 /// Opens, uses and ends connections of the same four numbers, closed by either side first.
@@ -228,9 +236,11 @@ fn a_connection_straight_to_the_gateways_port_is_reset() {
     }
     assert_eq!(gateway.meter.read().direct, 4);
     // From outside nobody listens there.
-    let from_outside = stage.try_connect(SocketAddr::new(Ip::V4.gateway_sat(), port));
-    let error = from_outside.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    for ip in Ip::BOTH {
+        let from_outside = stage.try_connect(SocketAddr::new(ip.gateway_sat(), port));
+        let error = from_outside.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    }
 }
 
 /// A client whose source port equals the gateway's own port is served like any other.

@@ -261,11 +261,16 @@ fn a_reset_waits_for_a_slow_reader() {
 fn a_reset_does_not_wait_for_ever() {
     need!(Root, Tproxy);
     let (stage, gateway) = splitting();
-    let (mut client, mut server) = stage.pair(Ip::V4);
-    server.write_all(&pattern(1_500_000)).unwrap();
-    abort(server);
+    let clients = Ip::BOTH.map(|ip| {
+        let (client, mut server) = stage.pair(ip);
+        server.write_all(&pattern(1_500_000)).unwrap();
+        abort(server);
+        client
+    });
     eventually("the end of the grace", || gateway.meter.read().open == 0);
-    assert_eq!(rest(&mut client), Err(ErrorKind::ConnectionReset));
+    for mut client in clients {
+        assert_eq!(rest(&mut client), Err(ErrorKind::ConnectionReset));
+    }
 }
 
 #[test]

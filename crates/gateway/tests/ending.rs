@@ -211,7 +211,7 @@ fn a_table_that_is_lost_for_good_ends_the_gateway() {
 fn an_orderly_end_leaves_nothing() {
     need!(Root, Tproxy);
     let (stage, gateway) = splitting();
-    let _pair = stage.pair(Ip::V4);
+    let _pairs = Ip::BOTH.map(|ip| stage.pair(ip));
     drop(gateway);
     nothing_is_left(&stage);
 }

@@ -75,7 +75,7 @@ fn a_bypass_outlives_a_handover() {
         let pairs = scope.spawn(|| {
             let mut pairs = Vec::new();
             while !done.load(Ordering::Relaxed) && pairs.len() < 400 {
-                pairs.push(stage.pair(Ip::V4));
+                pairs.push(stage.pair(Ip::BOTH[pairs.len() % 2]));
             }
             pairs
         });
@@ -108,7 +108,7 @@ fn of_several_successors_one_is_left() {
     let path = folder.path().join("gateway.sock");
     let config = format!("control = \"{}\"\n", path.display());
     let _first = child::start(&stage, &config);
-    let mut standing = stage.pair(Ip::V4);
+    let mut standing = Ip::BOTH.map(|ip| stage.pair(ip));
     let mut successors: Vec<_> = (0..5)
         .map(|_| child::attempt_in_place(&stage, &config))
         .collect();
@@ -119,8 +119,10 @@ fn of_several_successors_one_is_left() {
         successors.len() == 1 && child::pid_at(&path) == Some(left)
     });
     assert!(stage.intercepts());
-    exchange(&mut stage.pair(Ip::V4));
-    exchange(&mut standing);
+    Ip::BOTH
+        .into_iter()
+        .for_each(|ip| exchange(&mut stage.pair(ip)));
+    standing.iter_mut().for_each(exchange);
 }
 
 /// A successor that has given up, while the gateway stood still, is no reason for that one to go.

@@ -97,24 +97,25 @@ fn a_policy_judges_split_connections_as_forwarded_ones() {
 #[test]
 fn only_what_in_and_fwd_judge_apart_passes() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
-    let ip = Ip::V4;
-    let is_split = || {
-        let before = gateway.meter.read().accepted;
-        let mut pair = stage.pair(ip);
-        exchange(&mut pair);
-        gateway.meter.read().accepted > before
-    };
-    policy(&stage, "add dir in", true, Ip::V6, "action block");
-    // Encrypted or not.
-    let optional = "tmpl proto esp mode transport level use";
-    policy(&stage, "add dir fwd", true, ip, optional);
-    policy(&stage, "add dir in", true, ip, optional);
-    std::thread::sleep(Duration::from_secs(5));
-    assert!(is_split());
-    policy(&stage, "delete dir in", true, ip, "");
-    eventually("it passes", || !is_split());
-    policy(&stage, "add dir in", true, ip, optional);
-    eventually("it is split again", is_split);
+    for (ip, other) in [(Ip::V4, Ip::V6), (Ip::V6, Ip::V4)] {
+        let stage = Stage::new();
+        let gateway = stage.split();
+        let is_split = || {
+            let before = gateway.meter.read().accepted;
+            let mut pair = stage.pair(ip);
+            exchange(&mut pair);
+            gateway.meter.read().accepted > before
+        };
+        policy(&stage, "add dir in", true, other, "action block");
+        // Encrypted or not.
+        let optional = "tmpl proto esp mode transport level use";
+        policy(&stage, "add dir fwd", true, ip, optional);
+        policy(&stage, "add dir in", true, ip, optional);
+        std::thread::sleep(Duration::from_secs(5));
+        assert!(is_split());
+        policy(&stage, "delete dir in", true, ip, "");
+        eventually("it passes", || !is_split());
+        policy(&stage, "add dir in", true, ip, optional);
+        eventually("it is split again", is_split);
+    }
 }

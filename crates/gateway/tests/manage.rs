@@ -178,14 +178,16 @@ fn a_retired_gateway_ends_at_its_time() {
     need!(Root, Tproxy);
     let stage = Stage::new();
     let gateway = managed(&stage);
-    let mut pair = stage.pair(Ip::V4);
+    let mut pairs = Ip::BOTH.map(|ip| stage.pair(ip));
     *gateway.text.lock().unwrap() = format!("retire = \"1s\"\n{QUICK}");
     gateway.ask(&Request::Reload).unwrap();
     gateway.ask(&Request::Retire).unwrap();
     std::thread::sleep(Duration::from_millis(500));
-    exchange(&mut pair);
+    pairs.iter_mut().for_each(exchange);
     gateway.join();
-    assert!(pair.0.read(&mut [0; 1]).is_err(), "it is reset");
+    for (mut client, _) in pairs {
+        assert!(client.read(&mut [0; 1]).is_err(), "it is reset");
+    }
 }
 
 #[test]
@@ -239,18 +241,18 @@ fn a_retired_gateway_ends_with_its_last_flow() {
     need!(Root, Tproxy);
     let stage = Stage::new();
     let gateway = managed(&stage);
-    let mut old = stage.pair(Ip::V4);
+    let mut old = Ip::BOTH.map(|ip| stage.pair(ip));
     gateway.ask(&Request::Retire).unwrap();
     let before = gateway.accepted();
-    let mut new = stage.pair(Ip::V4);
+    let mut new = Ip::BOTH.map(|ip| stage.pair(ip));
     assert_eq!(gateway.accepted(), before, "new flows pass");
     eventually("draining", || gateway.status()["admission"] == "draining");
     let refused = gateway.ask(&Request::Bypass { on: false }).unwrap_err();
     assert!(refused.to_string().contains("drains"), "{refused}");
-    exchange(&mut old);
+    old.iter_mut().for_each(exchange);
     drop(old);
     gateway.join();
-    exchange(&mut new);
+    new.iter_mut().for_each(exchange);
 }
 
 /// Clients that hang, flood, talk nonsense or come in numbers: the others are answered, and flows go

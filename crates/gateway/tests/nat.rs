@@ -97,21 +97,23 @@ fn refused(stage: &Stage, ip: Ip, handshake: Handshake) {
 #[test]
 fn translation_may_come_and_go() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split_after(Handshake::EndToEnd);
-    let sees = |wanted: IpAddr| {
-        let listener = stage.listen(Ip::V4);
-        let mut client = stage.connect(listener.address());
-        let mut server = listener.accept();
-        converse(&mut client, &mut server);
-        server.peer_addr().unwrap().ip() == wanted
-    };
-    assert!(sees(Ip::V4.client()));
-    stage.apply(MASQUERADE);
-    eventually("translation", || sees(Ip::V4.gateway_lan()));
-    stage.apply("delete table inet nat");
-    assert!(sees(Ip::V4.client()));
-    assert_eq!(gateway.meter.read().starved, 0);
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let gateway = stage.split_after(Handshake::EndToEnd);
+        let sees = |wanted: IpAddr| {
+            let listener = stage.listen(ip);
+            let mut client = stage.connect(listener.address());
+            let mut server = listener.accept();
+            converse(&mut client, &mut server);
+            server.peer_addr().unwrap().ip() == wanted
+        };
+        assert!(sees(ip.client()));
+        stage.apply(MASQUERADE);
+        eventually("translation", || sees(ip.gateway_lan()));
+        stage.apply("delete table inet nat");
+        assert!(sees(ip.client()));
+        assert_eq!(gateway.meter.read().starved, 0);
+    }
 }
 
 /// The operator ceases to translate while a flow stands. What its server then says comes to an address that the

@@ -266,8 +266,8 @@ fn downloads_that_nobody_reads_kill_no_far_end_in_a_control_group() {
     let mut far = ProxyProcess::start_after(&pair, &join, &file);
     let gateway = split_one(&pair.near, &keys.gateway(Ip::V4, &keys.far, ""));
     eventually("tunnels", || proxy::is_up(&gateway));
-    let mut read = pair.pair(Ip::V4);
-    let stalled: Vec<_> = (0..60).map(|_| pair.pair(Ip::V4)).collect();
+    let mut read = Ip::BOTH.map(|ip| pair.pair(ip));
+    let stalled: Vec<_> = (0..60).map(|i| pair.pair(Ip::BOTH[i % 2])).collect();
     for _ in 0..40 {
         for (_, server) in &stalled {
             server.set_nonblocking(true).unwrap();
@@ -276,7 +276,7 @@ fn downloads_that_nobody_reads_kill_no_far_end_in_a_control_group() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(far.is_alive(), "it was killed");
-    exchange(&mut read);
+    read.iter_mut().for_each(exchange);
 }
 
 /// Nor a near end by uploads that are faster than the link.
@@ -292,9 +292,10 @@ fn uploads_kill_no_near_end_in_a_control_group() {
     let join = format!("echo $$ > {}", group.0.join("cgroup.procs").display());
     let config = keys.gateway(Ip::V4, &keys.far, "when_down = \"refuse\"\n");
     let mut gateway = child::start_after(&pair.near, &join, &config);
-    let listener = pair.listen(Ip::V4);
+    let listeners = Ip::BOTH.map(|ip| pair.listen(ip));
     let mut uploads = Vec::new();
     while uploads.len() < 60 {
+        let listener = &listeners[uploads.len() % 2];
         // Refused for as long as the far end is not reached.
         if let Ok(client) = support::connect_in(&pair.client, listener.address()) {
             client.set_nonblocking(true).unwrap();

@@ -365,14 +365,14 @@ fn what_passed_is_not_forgotten_with_the_table() {
     need!(Root, Tproxy);
     let stage = Stage::new();
     let gateway = stage.split_with("[[policy]]\nname = \"all\"\naction = \"bypass\"\n");
-    for _ in 0..3 {
-        let _pair = stage.pair(Ip::V4);
+    for ip in [Ip::V4, Ip::V6, Ip::V4] {
+        let _pair = stage.pair(ip);
     }
     assert_eq!(passed(&gateway, "policy_all"), 3);
     stage.signal_nft("-KILL");
     // While there is no table nothing is counted.
     eventually("another table", || {
-        let _pair = stage.pair(Ip::V4);
+        let _pair = stage.pair(Ip::V6);
         let counts = gateway.meter.passed().unwrap_or_default();
         let count = counts.iter().find(|count| count.name == "policy_all");
         let packets = count.map_or(3, |count| count.packets);

@@ -130,18 +130,20 @@ fn what_the_link_loses_is_sent_again_by_the_gateway() {
 fn the_leg_that_loses_packets_is_said() {
     need!(Root, Nft, Tproxy);
     for (toward, cached) in [("sat", false), ("lan", true), ("both", true)] {
-        let stage = stage();
-        let gateway = stage.split_with(&format!("{SNOOP}\n[snoop]\ntoward = \"{toward}\""));
-        let listener = stage.listen(Ip::V4);
-        let client = stage.connect(listener.address());
-        let server = listener.accept();
-        carry(client, server);
-        // A FIN is cached too.
-        let counted = || gateway.meter.read().snoop_cached > 100;
-        if cached {
-            eventually("what was cached", counted)
-        } else {
-            assert!(!counted())
+        for ip in Ip::BOTH {
+            let stage = stage();
+            let gateway = stage.split_with(&format!("{SNOOP}\n[snoop]\ntoward = \"{toward}\""));
+            let listener = stage.listen(ip);
+            let client = stage.connect(listener.address());
+            let server = listener.accept();
+            carry(client, server);
+            // A FIN is cached too.
+            let counted = || gateway.meter.read().snoop_cached > 100;
+            if cached {
+                eventually("what was cached", counted)
+            } else {
+                assert!(!counted())
+            }
         }
     }
 }
@@ -151,16 +153,18 @@ fn the_leg_that_loses_packets_is_said() {
 #[test]
 fn snooped_connections_outlive_the_gateway() {
     need!(Root, Nft, Tproxy);
-    let stage = stage();
-    lose(&stage.client);
-    let gateway = stage.split_with(SNOOP);
-    let listener = stage.listen(Ip::V4);
-    let client = stage.connect(listener.address());
-    let server = listener.accept();
-    let carrier = thread::spawn(move || carry(server, client));
-    eventually("some of it", || gateway.meter.read().snoop_cached > 100);
-    drop(gateway);
-    carrier.join().unwrap();
+    for ip in Ip::BOTH {
+        let stage = stage();
+        lose(&stage.client);
+        let gateway = stage.split_with(SNOOP);
+        let listener = stage.listen(ip);
+        let client = stage.connect(listener.address());
+        let server = listener.accept();
+        let carrier = thread::spawn(move || carry(server, client));
+        eventually("some of it", || gateway.meter.read().snoop_cached > 100);
+        drop(gateway);
+        carrier.join().unwrap();
+    }
 }
 
 /// Stopped by SIGSTOP, as it might hang or be frozen, the gateway is left out within a second: what waits in its queue is
@@ -229,24 +233,26 @@ fn over_the_limit(stage: &Stage) -> u64 {
 #[test]
 fn beyond_the_limit_connections_pass_unsnooped() {
     need!(Root, Nft, Tproxy);
-    let stage = stage();
-    let gateway = stage.split_with(&format!("{SNOOP}\n[limits]\nsnoop_flows = 2"));
-    let listener = stage.listen(Ip::V4);
-    let pairs: Vec<_> = (0..4)
-        .map(|_| (stage.connect(listener.address()), listener.accept()))
-        .collect();
-    for (client, server) in pairs {
-        carry(server, client);
+    for ip in Ip::BOTH {
+        let stage = stage();
+        let gateway = stage.split_with(&format!("{SNOOP}\n[limits]\nsnoop_flows = 2"));
+        let listener = stage.listen(ip);
+        let pairs: Vec<_> = (0..4)
+            .map(|_| (stage.connect(listener.address()), listener.accept()))
+            .collect();
+        for (client, server) in pairs {
+            carry(server, client);
+        }
+        assert_eq!(over_the_limit(&stage), 2);
+        // While the agent has no processor, which happens on a busy host, packets of the two pass by it.
+        eventually("that packets are cached", || {
+            gateway.meter.read().snoop_cached > 0
+        });
+        let cached = gateway.meter.read().snoop_cached as usize;
+        let two = 2 * (AMOUNT / 1448);
+        assert!(cached < two + two / 4, "{:?}", gateway.meter.read());
+        assert_eq!(gateway.meter.read().connected, 0);
     }
-    assert_eq!(over_the_limit(&stage), 2);
-    // While the agent has no processor, which happens on a busy host, packets of the two pass by it.
-    eventually("that packets are cached", || {
-        gateway.meter.read().snoop_cached > 0
-    });
-    let cached = gateway.meter.read().snoop_cached as usize;
-    let two = 2 * (AMOUNT / 1448);
-    assert!(cached < two + two / 4, "{:?}", gateway.meter.read());
-    assert_eq!(gateway.meter.read().connected, 0);
 }
 
 /// A segment that is damaged stops at the agent as others of its connection do, and goes on unread; what is encrypted below TCP, in

@@ -19,39 +19,41 @@ use support::{HANDSHAKES, Ip, Running, Stage, abort, converse, eventually, flood
 fn one_forged_syn_ends_no_connection_that_passes_unsplit() {
     need!(Root, Tproxy);
     for (by_the_server, masquerades) in [(true, false), (false, false), (false, true)] {
-        let stage = Stage::new();
-        if masquerades {
-            stage.apply(
-                "table ip own { chain post { type nat hook postrouting priority srcnat; policy accept;
+        for ip in Ip::BOTH {
+            let stage = Stage::new();
+            if masquerades {
+                stage.apply(
+                "table inet own { chain post { type nat hook postrouting priority srcnat; policy accept;
                    oifname lan0 masquerade
                  } }",
             );
-        }
-        let (mut client, mut server) = stage.pair(Ip::V4);
-        let gateway = stage.split_after(Handshake::EndToEnd);
-        let ends = (client.local_addr().unwrap(), server.local_addr().unwrap());
-        let (netns, (from, to)) = if by_the_server {
-            (&stage.server, (ends.1, ends.0))
-        } else {
-            (&stage.client, ends)
-        };
-        for number in 1..=3 {
-            flood::forge(netns, from, to, Seq(4711 * number));
-            std::thread::sleep(Duration::from_millis(100));
+            }
+            let (mut client, mut server) = stage.pair(ip);
+            let gateway = stage.split_after(Handshake::EndToEnd);
+            let ends = (client.local_addr().unwrap(), server.local_addr().unwrap());
+            let (netns, (from, to)) = if by_the_server {
+                (&stage.server, (ends.1, ends.0))
+            } else {
+                (&stage.client, ends)
+            };
+            for number in 1..=3 {
+                flood::forge(netns, from, to, Seq(4711 * number));
+                std::thread::sleep(Duration::from_millis(100));
+                converse(&mut client, &mut server);
+            }
+            eventually("the SYN passes", || gateway.meter.read().unanswered > 0);
             converse(&mut client, &mut server);
+            // No other takes that connection's packets again.
+            let before = gateway.meter.read();
+            for number in 1..=3 {
+                flood::forge(netns, from, to, Seq(5000 + number));
+                let passed = before.unanswered + u64::from(number);
+                eventually("it passes", || gateway.meter.read().unanswered >= passed);
+            }
+            converse(&mut client, &mut server);
+            let counters = gateway.meter.read();
+            assert_eq!((counters.held, counters.connected), (before.held, 0));
         }
-        eventually("the SYN passes", || gateway.meter.read().unanswered > 0);
-        converse(&mut client, &mut server);
-        // No other takes that connection's packets again.
-        let before = gateway.meter.read();
-        for number in 1..=3 {
-            flood::forge(netns, from, to, Seq(5000 + number));
-            let passed = before.unanswered + u64::from(number);
-            eventually("it passes", || gateway.meter.read().unanswered >= passed);
-        }
-        converse(&mut client, &mut server);
-        let counters = gateway.meter.read();
-        assert_eq!((counters.held, counters.connected), (before.held, 0));
     }
 }
 
@@ -73,7 +75,8 @@ fn one_forged_syn_that_is_answered_resets_no_connection_that_passes_unsplit() {
 /// The client's SYN is held, the server does not hear the dial's and answers with `flags` what was never sent. The SYN passes then;
 /// returns how many resets came to the server.
 fn answer_wrongly(stage: &Stage, gateway: &Running, server: SocketAddr, flags: Flags) -> u64 {
-    let client = SocketAddr::new(Ip::V4.client(), 5555);
+    let ip = if server.is_ipv4() { Ip::V4 } else { Ip::V6 };
+    let client = SocketAddr::new(ip.client(), 5555);
     let rules = |rules: &'static str| stage.server.run(|| nft::apply(rules).unwrap()).unwrap();
     rules(
         "table inet deaf { chain input {
@@ -99,25 +102,29 @@ fn answer_wrongly(stage: &Stage, gateway: &Running, server: SocketAddr, flags: F
 #[test]
 fn a_forged_acknowledgement_has_no_later_connection_pass() {
     need!(Root, Tproxy, Nft);
-    let stage = Stage::new();
-    let gateway = stage.split_after(Handshake::EndToEnd);
-    let listener = stage.listen(Ip::V4);
-    answer_wrongly(&stage, &gateway, listener.address(), Flags::ACK);
-    let (mut client, mut server) = (stage.connect(listener.address()), listener.accept());
-    converse(&mut client, &mut server);
-    eventually("that it is split", || gateway.meter.read().connected == 1);
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let gateway = stage.split_after(Handshake::EndToEnd);
+        let listener = stage.listen(ip);
+        answer_wrongly(&stage, &gateway, listener.address(), Flags::ACK);
+        let (mut client, mut server) = (stage.connect(listener.address()), listener.accept());
+        converse(&mut client, &mut server);
+        eventually("that it is split", || gateway.meter.read().connected == 1);
+    }
 }
 
 /// The server may be answering a SYN that came before, and passed: a reset by the dial would end what it has begun.
 #[test]
 fn the_answer_to_another_syn_has_no_reset_leave() {
     need!(Root, Tproxy, Nft);
-    let stage = Stage::new();
-    let gateway = stage.split_after(Handshake::EndToEnd);
-    let listener = stage.listen(Ip::V4);
-    let both = Flags::SYN | Flags::ACK;
-    let resets = answer_wrongly(&stage, &gateway, listener.address(), both);
-    assert_eq!(resets, 0);
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let gateway = stage.split_after(Handshake::EndToEnd);
+        let listener = stage.listen(ip);
+        let both = Flags::SYN | Flags::ACK;
+        let resets = answer_wrongly(&stage, &gateway, listener.address(), both);
+        assert_eq!(resets, 0);
+    }
 }
 
 /// A client that has lost power has no such connection any more when it uses its port again: it resets what the server has
@@ -167,27 +174,29 @@ fn a_client_that_has_lost_its_connection_begins_again_from_the_same_port() {
 fn forged_syns_have_no_connection_of_that_client_pass() {
     need!(Root, Tproxy);
     for handshake in HANDSHAKES {
-        let stage = Stage::new();
-        let gateway = stage.split_after(handshake);
-        let listener = stage.listen(Ip::V4);
-        let forged = SocketAddr::new(Ip::V4.client(), 4711);
-        for number in 0..3 {
-            flood::forge(&stage.client, forged, listener.address(), Seq(7));
-            eventually("it is seen", || gateway.meter.read().repeated >= number);
-            std::thread::sleep(Duration::from_millis(600));
-        }
-        eventually("the last passes", || gateway.meter.read().unanswered == 1);
-        let mut client = stage.connect(listener.address());
-        let ends = client.local_addr().unwrap();
-        // Those that were forged may have become connections of the server.
-        let mut server = loop {
-            let server = listener.accept();
-            if server.peer_addr().is_ok_and(|peer| peer == ends) {
-                break server;
+        for ip in Ip::BOTH {
+            let stage = Stage::new();
+            let gateway = stage.split_after(handshake);
+            let listener = stage.listen(ip);
+            let forged = SocketAddr::new(ip.client(), 4711);
+            for number in 0..3 {
+                flood::forge(&stage.client, forged, listener.address(), Seq(7));
+                eventually("it is seen", || gateway.meter.read().repeated >= number);
+                std::thread::sleep(Duration::from_millis(600));
             }
-        };
-        converse(&mut client, &mut server);
-        let counters = gateway.meter.read();
-        assert_eq!((counters.unanswered, counters.connected), (1, 1));
+            eventually("the last passes", || gateway.meter.read().unanswered == 1);
+            let mut client = stage.connect(listener.address());
+            let ends = client.local_addr().unwrap();
+            // Those that were forged may have become connections of the server.
+            let mut server = loop {
+                let server = listener.accept();
+                if server.peer_addr().is_ok_and(|peer| peer == ends) {
+                    break server;
+                }
+            };
+            converse(&mut client, &mut server);
+            let counters = gateway.meter.read();
+            assert_eq!((counters.unanswered, counters.connected), (1, 1));
+        }
     }
 }

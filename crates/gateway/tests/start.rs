@@ -228,22 +228,24 @@ fn without_the_right_to_low_ports_another_is_dialled_from() {
 #[test]
 fn each_leg_has_its_mark() {
     need!(Root, Tproxy);
-    let (stage, _gateway) = splitting();
-    let _up = stage.pair(Ip::V4);
-    let listener = stage.listen_in(&stage.client, Ip::V4.client());
-    let _down = support::connect_in(&stage.server, listener.address()).unwrap();
-    listener.accept();
-    eventually("four sockets", || stage.connections().len() == 4);
-    let all = stage.connections();
-    let towards = |ip: std::net::IpAddr| -> Vec<u32> {
-        let those = all.iter().filter(|connection| connection.peer.ip() == ip);
-        those.map(|connection| connection.mark).collect()
-    };
-    let (sat, lan) = (towards(Ip::V4.client()), towards(Ip::V4.server()));
-    assert_eq!((sat.len(), sat[0]), (2, sat[1]));
-    assert_eq!((lan.len(), lan[0]), (2, lan[1]));
-    assert_ne!(sat[0], lan[0]);
-    assert_eq!(sat[0] >> 24, 0x62);
+    for ip in Ip::BOTH {
+        let (stage, _gateway) = splitting();
+        let _up = stage.pair(ip);
+        let listener = stage.listen_in(&stage.client, ip.client());
+        let _down = support::connect_in(&stage.server, listener.address()).unwrap();
+        listener.accept();
+        eventually("four sockets", || stage.connections().len() == 4);
+        let all = stage.connections();
+        let towards = |ip: std::net::IpAddr| -> Vec<u32> {
+            let those = all.iter().filter(|connection| connection.peer.ip() == ip);
+            those.map(|connection| connection.mark).collect()
+        };
+        let (sat, lan) = (towards(ip.client()), towards(ip.server()));
+        assert_eq!((sat.len(), sat[0]), (2, sat[1]));
+        assert_eq!((lan.len(), lan[0]), (2, lan[1]));
+        assert_ne!(sat[0], lan[0]);
+        assert_eq!(sat[0] >> 24, 0x62);
+    }
 }
 
 /// The BPF controls are on the satellite leg's sockets, accepted or dialled, and not on the others.
