@@ -11,11 +11,11 @@ mod support;
 
 use bentpipe_os::need;
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use support::{Ip, Listener, Stage, child, connect_in, eventually, pattern};
+use support::{Ip, Listener, Stage, child, connect_in, eventually, exchange, pattern};
 
 /// Calls, and the errors that they have been seen or are documented to have.
 const FAILURES: [(&str, &[&str]); 13] = [
@@ -83,20 +83,26 @@ struct Injector {
 
 impl Injector {
     fn start(threads: &[String], what: &str) -> Self {
+        let (call, _) = what.split_once(':').unwrap();
+        Self::attach(threads, call, Some(what))
+    }
+
+    /// Lets all calls of this name be made, and notes them.
+    fn note(threads: &[String], call: &str) -> Self {
+        Self::attach(threads, call, None)
+    }
+
+    fn attach(threads: &[String], call: &str, inject: Option<&str>) -> Self {
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut command = Command::new("strace");
         for thread in threads {
             command.args(["-p", thread]);
         }
-        let (call, _) = what.split_once(':').unwrap();
+        if let Some(what) = inject {
+            command.args(["-e", &format!("inject={what}")]);
+        }
         command
-            .args([
-                "-e",
-                &format!("trace={call}"),
-                "-e",
-                &format!("inject={what}"),
-            ])
-            .arg("-o")
+            .args(["-e", &format!("trace={call}"), "-o"])
             .arg(log.path())
             .stderr(Stdio::piped());
         let mut strace = command.spawn().unwrap();
@@ -115,6 +121,12 @@ impl Injector {
     fn failed(&self) -> usize {
         let log = std::fs::read_to_string(self.log.path()).unwrap();
         log.matches("(INJECTED)").count()
+    }
+
+    /// How many calls of this name were made so far.
+    fn made(&self, call: &str) -> usize {
+        let log = std::fs::read_to_string(self.log.path()).unwrap();
+        log.matches(&format!("{call}(")).count()
     }
 }
 
@@ -388,6 +400,34 @@ fn a_syn_that_is_read_late_passes() {
         std::thread::sleep(Duration::from_secs(2));
         drop(injector);
         support::ends::carry_both_ways((client, server));
+    }
+}
+
+/// When the kernel tells of a neighbour that does not answer, the dials that are under way are looked at, of which each costs
+/// a `getsockname`, and no flow that stands.
+#[test]
+fn a_silent_neighbour_costs_no_call_for_each_flow() {
+    need!(Root, Tproxy, Program("strace"));
+    const FLOWS: usize = 200;
+    for handshake in ["end-to-end", "early"] {
+        let stage = Stage::new();
+        let config = format!("handshake = \"{handshake}\"\nthreads = 2\n");
+        let gateway = child::start(&stage, &config);
+        let mut pairs: Vec<_> = (0..FLOWS).map(|i| stage.pair(Ip::BOTH[i % 2])).collect();
+        pairs.iter_mut().for_each(exchange);
+        assert!(support::connections_of(&stage) > FLOWS, "they are split");
+        let threads = working_threads(gateway.child.id());
+        for ip in Ip::BOTH {
+            let notes = Injector::note(&threads, "getsockname");
+            let silent = SocketAddr::new(ip.nobody(), 80);
+            let refused = |mut client: TcpStream| client.read(&mut [0]).map(drop);
+            let met = stage.try_connect(silent).and_then(refused).unwrap_err();
+            let told = [ErrorKind::HostUnreachable, ErrorKind::ConnectionReset];
+            assert!(told.contains(&met.kind()), "{handshake} {ip:?}: {met}");
+            let made = notes.made("getsockname");
+            assert!((1..20).contains(&made), "{handshake} {ip:?}: {made} calls");
+        }
+        pairs.iter_mut().for_each(exchange);
     }
 }
 
