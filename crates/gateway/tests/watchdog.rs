@@ -13,6 +13,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::child::GatewayProcess;
 use support::{Ip, Stage, child, eventually, exchange};
@@ -201,6 +202,76 @@ fn rules_and_routes_that_are_removed_are_made_again() {
         pairs.iter_mut().for_each(exchange);
     }
     drop(gateway);
+}
+
+/// Removes at one go what is not the kernel's: every rule but those of the usual preferences, and every route that the kernel
+/// has not made itself. Returns how many it were.
+fn remove_what_is_foreign(netns: &Netns) -> usize {
+    let both = ["-4", "-6"].map(|family| {
+        let list = |words: &[&str]| {
+            let mut command = netns.command("ip");
+            let listed = command.args(["-o", family]).args(words).output().unwrap();
+            String::from_utf8(listed.stdout).unwrap()
+        };
+        let mut batch = String::new();
+        for rule in list(&["rule", "show"]).lines() {
+            let (preference, _) = rule.split_once(':').unwrap();
+            if !["0", "32766", "32767"].contains(&preference) {
+                batch += &format!("rule del pref {preference}\n");
+            }
+        }
+        for route in list(&["route", "show", "table", "all"]).lines() {
+            if !route.contains("proto kernel") {
+                batch += &format!("route del {route}\n");
+            }
+        }
+        (family, batch)
+    });
+    let mut removed = 0;
+    for (family, batch) in both {
+        let mut command = netns.command("ip");
+        let command = command.args([family, "-force", "-batch", "-"]);
+        let mut running = command.stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = running.stdin.take().unwrap();
+        input.write_all(batch.as_bytes()).unwrap();
+        drop(input);
+        // It fails where the gateway has been so quick as to make others meanwhile.
+        running.wait().unwrap();
+        removed += batch.lines().count();
+    }
+    removed
+}
+
+/// A service that wants the rules and routes of the machine for itself removes those of others, and does so again: that is what
+/// systemd-networkd does by its manual (`ManageForeignRoutingPolicyRules`, `ManageForeignRoutes`). Flows go on meanwhile.
+#[test]
+fn what_is_removed_at_one_go_and_again_is_made_again() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = child::start(&stage, "");
+    let pairs = Ip::BOTH.map(|ip| stage.pair(ip));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _done = support::ends::SetAtEnd(&done);
+        for mut pair in pairs {
+            let done = &done;
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    exchange(&mut pair);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        for _ in 0..2 {
+            let removed = remove_what_is_foreign(&stage.gateway);
+            assert!(removed >= 4, "of each family a rule and a route: {removed}");
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        let before = stage.connections().len();
+        let mut more = Ip::BOTH.map(|ip| soon(&stage, ip));
+        assert_eq!(stage.connections().len(), before + 4);
+        more.iter_mut().for_each(exchange);
+    });
 }
 
 /// Rules of routing that would come before the gateway's, at its start and while it works, change nothing: without a
