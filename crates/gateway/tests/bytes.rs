@@ -295,27 +295,29 @@ fn without_pipes_what_was_sent_is_what_arrives() {
 #[test]
 fn busy_flows_do_not_starve_each_other() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let mut config = Stage::config();
-    config.threads = Some(1);
-    let _gateway = stage.split_by(config);
-    let pairs: Vec<_> = (0..40).map(|_| stage.pair(Ip::V4)).collect();
-    let small = stage.pair(Ip::V4);
-    let until = Instant::now() + Duration::from_secs(1);
-    let median = std::thread::scope(|scope| {
-        for (mut client, server) in pairs {
-            scope.spawn(move || {
-                while Instant::now() < until {
-                    client.write_all(&[7; 262_144]).unwrap();
-                }
-            });
-            scope.spawn(move || read_all(server));
-        }
-        let (client, server) = small;
-        let ends = std::cell::RefCell::new(Some((client, server)));
-        median(|| ends.take().unwrap(), alone)
-    });
-    assert!(median < Duration::from_millis(200), "{median:?}");
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let mut config = Stage::config();
+        config.threads = Some(1);
+        let _gateway = stage.split_by(config);
+        let pairs: Vec<_> = (0..40).map(|_| stage.pair(ip)).collect();
+        let small = stage.pair(ip);
+        let until = Instant::now() + Duration::from_secs(1);
+        let median = std::thread::scope(|scope| {
+            for (mut client, server) in pairs {
+                scope.spawn(move || {
+                    while Instant::now() < until {
+                        client.write_all(&[7; 262_144]).unwrap();
+                    }
+                });
+                scope.spawn(move || read_all(server));
+            }
+            let (client, server) = small;
+            let ends = std::cell::RefCell::new(Some((client, server)));
+            median(|| ends.take().unwrap(), alone)
+        });
+        assert!(median < Duration::from_millis(200), "{median:?}");
+    }
 }
 
 /// The gateway's table never marks before `tproxy`: the ruleset as the kernel has it.

@@ -247,46 +247,50 @@ fn a_stopped_gateway_is_passed() {
 #[test]
 fn what_the_carrier_has_is_delivered_before_the_end() {
     need!(Root, Nft, Tproxy);
-    let pair = Pair::new();
-    let slow = SCPS.replace("200Mbit/s", "10Mbit/s");
-    let [near, far] = pair.split(&slow);
-    let (mut client, mut server) = pair.pair(Ip::V4);
-    client.write_all(&pattern(AMOUNT)).unwrap();
-    drop(client);
-    server.shutdown(Shutdown::Write).unwrap();
-    near.shutdown.request();
-    let reader = thread::spawn(move || {
-        let mut got = Vec::new();
-        server.read_to_end(&mut got).unwrap();
-        assert!(got == pattern(AMOUNT), "{} bytes", got.len());
-    });
-    assert_eq!(near.join(), Ending::Drained);
-    reader.join().unwrap();
-    drop(far);
+    for ip in Ip::BOTH {
+        let pair = Pair::new();
+        let slow = SCPS.replace("200Mbit/s", "10Mbit/s");
+        let [near, far] = pair.split(&slow);
+        let (mut client, mut server) = pair.pair(ip);
+        client.write_all(&pattern(AMOUNT)).unwrap();
+        drop(client);
+        server.shutdown(Shutdown::Write).unwrap();
+        near.shutdown.request();
+        let reader = thread::spawn(move || {
+            let mut got = Vec::new();
+            server.read_to_end(&mut got).unwrap();
+            assert!(got == pattern(AMOUNT), "{} bytes", got.len());
+        });
+        assert_eq!(near.join(), Ending::Drained);
+        reader.join().unwrap();
+        drop(far);
+    }
 }
 
 /// Told by a modem that the link is out, a gateway waits; told that it is back, it goes on at once.
 #[test]
 fn orders_of_a_modem_are_heard() {
     need!(Root, Nft, Tproxy);
-    let pair = Pair::new();
-    let [near, far] = pair.split(SCPS);
-    assert!(near.handle.set_link("lan", false).is_err());
-    let (mut client, mut server) = pair.pair(Ip::V4);
-    exchange_between(&mut client, &mut server);
-    pair.set_link(false);
-    client.write_all(&pattern(AMOUNT)).unwrap();
-    near.handle.set_link("sat", false).unwrap();
-    eventually("an outage", || near.meter.read().carrier_outages == 1);
-    let again = near.meter.read().carrier_sent_again;
-    thread::sleep(Duration::from_secs(3));
-    assert_eq!(near.meter.read().carrier_sent_again, again);
-    pair.set_link(true);
-    near.handle.set_link("sat", true).unwrap();
-    let mut got = vec![0; AMOUNT];
-    server.read_exact(&mut got).unwrap();
-    assert!(got == pattern(AMOUNT));
-    drop(far);
+    for ip in Ip::BOTH {
+        let pair = Pair::new();
+        let [near, far] = pair.split(SCPS);
+        assert!(near.handle.set_link("lan", false).is_err());
+        let (mut client, mut server) = pair.pair(ip);
+        exchange_between(&mut client, &mut server);
+        pair.set_link(false);
+        client.write_all(&pattern(AMOUNT)).unwrap();
+        near.handle.set_link("sat", false).unwrap();
+        eventually("an outage", || near.meter.read().carrier_outages == 1);
+        let again = near.meter.read().carrier_sent_again;
+        thread::sleep(Duration::from_secs(3));
+        assert_eq!(near.meter.read().carrier_sent_again, again);
+        pair.set_link(true);
+        near.handle.set_link("sat", true).unwrap();
+        let mut got = vec![0; AMOUNT];
+        server.read_exact(&mut got).unwrap();
+        assert!(got == pattern(AMOUNT));
+        drop(far);
+    }
 }
 
 /// What the carrier keeps counts towards `buffered`, and as its connection's: in an outage it fills its buffer, and that connection

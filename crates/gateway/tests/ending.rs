@@ -81,51 +81,57 @@ fn sigterm_drains() {
 #[test]
 fn draining_ends_at_its_time_with_resets() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let mut config = Stage::config();
-    config.drain = Duration::from_millis(300);
-    let gateway = stage.split_by(config);
-    let (mut client, mut server) = stage.pair(Ip::V4);
-    let start = Instant::now();
-    gateway.shutdown.request();
-    assert_eq!(gateway.join(), Ending::Cut(1));
-    assert!(start.elapsed() >= Duration::from_millis(300));
-    for end in [&mut client, &mut server] {
-        let error = end.read(&mut [0; 1]).unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let mut config = Stage::config();
+        config.drain = Duration::from_millis(300);
+        let gateway = stage.split_by(config);
+        let (mut client, mut server) = stage.pair(ip);
+        let start = Instant::now();
+        gateway.shutdown.request();
+        assert_eq!(gateway.join(), Ending::Cut(1));
+        assert!(start.elapsed() >= Duration::from_millis(300));
+        for end in [&mut client, &mut server] {
+            let error = end.read(&mut [0; 1]).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+        nothing_is_left(&stage);
     }
-    nothing_is_left(&stage);
 }
 
 #[test]
 fn a_second_request_ends_it_at_once() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let mut gateway = child::start(&stage, "drain = \"20s\"");
-    let _pair = stage.pair(Ip::V4);
-    let start = Instant::now();
-    gateway.signal("-TERM");
-    gateway.signal("-INT");
-    assert_eq!(gateway.child.wait().unwrap().code(), Some(7));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let mut gateway = child::start(&stage, "drain = \"20s\"");
+        let _pair = stage.pair(ip);
+        let start = Instant::now();
+        gateway.signal("-TERM");
+        gateway.signal("-INT");
+        assert_eq!(gateway.child.wait().unwrap().code(), Some(7));
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
 }
 
 /// The end of the last flow with bytes still on their way to a slow reader.
 #[test]
 fn draining_delivers_the_last_bytes() {
     need!(Root, Tproxy);
-    let (stage, gateway) = splitting();
-    let (mut client, mut server) = stage.pair(Ip::V4);
-    client.write_all(&[7; 2_000_000]).unwrap();
-    drop(client);
-    server.shutdown(std::net::Shutdown::Write).unwrap();
-    eventually("the end of the flow", || gateway.meter.read().finished == 1);
-    gateway.shutdown.request();
-    std::thread::sleep(Duration::from_millis(200));
-    let mut rest = Vec::new();
-    server.read_to_end(&mut rest).unwrap();
-    assert_eq!(rest.len(), 2_000_000);
-    assert_eq!(gateway.join(), Ending::Drained);
+    for ip in Ip::BOTH {
+        let (stage, gateway) = splitting();
+        let (mut client, mut server) = stage.pair(ip);
+        client.write_all(&[7; 2_000_000]).unwrap();
+        drop(client);
+        server.shutdown(std::net::Shutdown::Write).unwrap();
+        eventually("the end of the flow", || gateway.meter.read().finished == 1);
+        gateway.shutdown.request();
+        std::thread::sleep(Duration::from_millis(200));
+        let mut rest = Vec::new();
+        server.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest.len(), 2_000_000);
+        assert_eq!(gateway.join(), Ending::Drained);
+    }
 }
 
 /// `kill -9`: interception goes with the process, new connections pass, and the next sweep removes

@@ -77,21 +77,23 @@ fn real_clients_connect_during_floods() {
 fn cookies_that_begin_later_reset_nobody() {
     need!(Root, Tproxy);
     for handshake in HANDSHAKES {
-        let stage = Stage::new();
-        let gateway = stage.split_after(handshake);
-        let listener = stage.listen(Ip::V4);
-        for number in 0..60 {
-            if number == 10 {
-                let key = "net.ipv4.tcp_syncookies";
-                stage.gateway.set_sysctl(key, "2").unwrap();
+        for ip in Ip::BOTH {
+            let stage = Stage::new();
+            let gateway = stage.split_after(handshake);
+            let listener = stage.listen(ip);
+            for number in 0..60 {
+                if number == 10 {
+                    let key = "net.ipv4.tcp_syncookies";
+                    stage.gateway.set_sysctl(key, "2").unwrap();
+                }
+                let client = stage.connect(listener.address());
+                exchange(&mut (client, listener.accept()));
+                std::thread::sleep(Duration::from_millis(20));
             }
-            let client = stage.connect(listener.address());
-            exchange(&mut (client, listener.accept()));
-            std::thread::sleep(Duration::from_millis(20));
+            let counters = gateway.meter.read();
+            assert!(counters.syn_cookies >= 40, "{counters:?}");
+            assert_eq!(cookies(&stage), 0, "{counters:?}");
         }
-        let counters = gateway.meter.read();
-        assert!(counters.syn_cookies >= 40, "{counters:?}");
-        assert_eq!(cookies(&stage), 0, "{counters:?}");
     }
 }
 
@@ -100,20 +102,22 @@ fn cookies_that_begin_later_reset_nobody() {
 fn a_burst_of_real_clients_beyond_the_backlog_connects() {
     need!(Root, Tproxy);
     for handshake in HANDSHAKES {
-        let stage = Stage::new();
-        let sysctl = "net.core.somaxconn";
-        stage.gateway.set_sysctl(sysctl, "128").unwrap();
-        let gateway = stage.split_after(handshake);
-        let listener = stage.listen(Ip::V4);
-        let clients = stage.burst(200, listener.address());
-        let mut servers: Vec<_> = (0..200).map(|_| listener.accept()).collect();
-        for client in clients {
-            let from = client.local_addr().unwrap();
-            let whose = |server: &std::net::TcpStream| server.peer_addr().unwrap() == from;
-            let server = servers.iter().position(whose).unwrap();
-            exchange(&mut (client, servers.swap_remove(server)));
+        for ip in Ip::BOTH {
+            let stage = Stage::new();
+            let sysctl = "net.core.somaxconn";
+            stage.gateway.set_sysctl(sysctl, "128").unwrap();
+            let gateway = stage.split_after(handshake);
+            let listener = stage.listen(ip);
+            let clients = stage.burst(200, listener.address());
+            let mut servers: Vec<_> = (0..200).map(|_| listener.accept()).collect();
+            for client in clients {
+                let from = client.local_addr().unwrap();
+                let whose = |server: &std::net::TcpStream| server.peer_addr().unwrap() == from;
+                let server = servers.iter().position(whose).unwrap();
+                exchange(&mut (client, servers.swap_remove(server)));
+            }
+            assert_eq!(cookies(&stage), 0, "{:?}", gateway.meter.read());
         }
-        assert_eq!(cookies(&stage), 0, "{:?}", gateway.meter.read());
     }
 }
 

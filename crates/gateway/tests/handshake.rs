@@ -513,42 +513,44 @@ fn gateway_process() {
 fn the_first_bytes_acknowledge_the_servers_answer() {
     need!(Root, Tproxy);
     for handshake in HANDSHAKES {
-        let stage = Stage::new();
-        let _gateway = stage.split_after(handshake);
-        let listener = stage.listen(Ip::V4);
-        // What has come before the server has read a byte: a SYN, and one more, or two.
-        let segments = |mut client: TcpStream| {
-            client.write_all(b"x").unwrap();
-            let mut server = listener.accept();
-            server.read_exact(&mut [0]).unwrap();
-            tcp::info(&server).unwrap().segs_in
-        };
-        let through_us = (0..20).map(|_| segments(stage.connect(listener.address())));
-        let with_bytes = match handshake {
-            Handshake::Early => 2,
-            Handshake::EndToEnd => 3,
-        };
-        assert_eq!(through_us.min(), Some(with_bytes), "{handshake:?}");
-        // The kernel would wait for 200 ms.
-        let soonest = (0..5).map(|_| {
-            let _client = stage.connect(listener.address());
-            let connected = Instant::now();
-            listener.accept();
-            connected.elapsed()
-        });
-        assert!(soonest.min() < Some(Duration::from_millis(100)));
-        // And for 40 ms here, until which the second byte waits for what acknowledges the first.
-        let soonest = (0..5).map(|_| {
-            let mut client = stage.connect(listener.address());
-            client.write_all(b"x").unwrap();
-            let mut server = listener.accept();
-            server.read_exact(&mut [0]).unwrap();
-            let asked = Instant::now();
-            server.write_all(b"a").unwrap();
-            server.write_all(b"b").unwrap();
-            client.read_exact(&mut [0; 2]).unwrap();
-            asked.elapsed()
-        });
-        assert!(soonest.min() < Some(Duration::from_millis(30)));
+        for ip in Ip::BOTH {
+            let stage = Stage::new();
+            let _gateway = stage.split_after(handshake);
+            let listener = stage.listen(ip);
+            // What has come before the server has read a byte: a SYN, and one more, or two.
+            let segments = |mut client: TcpStream| {
+                client.write_all(b"x").unwrap();
+                let mut server = listener.accept();
+                server.read_exact(&mut [0]).unwrap();
+                tcp::info(&server).unwrap().segs_in
+            };
+            let through_us = (0..20).map(|_| segments(stage.connect(listener.address())));
+            let with_bytes = match handshake {
+                Handshake::Early => 2,
+                Handshake::EndToEnd => 3,
+            };
+            assert_eq!(through_us.min(), Some(with_bytes), "{handshake:?}");
+            // The kernel would wait for 200 ms.
+            let soonest = (0..5).map(|_| {
+                let _client = stage.connect(listener.address());
+                let connected = Instant::now();
+                listener.accept();
+                connected.elapsed()
+            });
+            assert!(soonest.min() < Some(Duration::from_millis(100)));
+            // And for 40 ms here, until which the second byte waits for what acknowledges the first.
+            let soonest = (0..5).map(|_| {
+                let mut client = stage.connect(listener.address());
+                client.write_all(b"x").unwrap();
+                let mut server = listener.accept();
+                server.read_exact(&mut [0]).unwrap();
+                let asked = Instant::now();
+                server.write_all(b"a").unwrap();
+                server.write_all(b"b").unwrap();
+                client.read_exact(&mut [0; 2]).unwrap();
+                asked.elapsed()
+            });
+            assert!(soonest.min() < Some(Duration::from_millis(30)));
+        }
     }
 }

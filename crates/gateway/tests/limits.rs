@@ -20,7 +20,7 @@ fn an_idle_flow_costs_two_descriptors() {
     let stage = Stage::new();
     let gateway = child::start(&stage, "");
     let before = descriptors_of(gateway.child.id());
-    let mut pairs: Vec<_> = (0..100).map(|_| stage.pair(Ip::V4)).collect();
+    let mut pairs: Vec<_> = (0..100).map(|i| stage.pair(Ip::BOTH[i % 2])).collect();
     // Used, so that pipes were borrowed and given back.
     for pair in &mut pairs {
         pair.0.write_all(&[7; 100_000]).unwrap();
