@@ -69,10 +69,13 @@ impl LinkParams {
         }
     }
 
+    /// The longest of all times: the controls' integers hold no longer one.
+    pub const LONGEST: Duration = Duration::from_secs(16);
+
     /// What is wrong with them, in words, if anything is: outside these bounds the controls' integers do not hold them.
     pub fn fault(&self) -> Option<String> {
         let rates = Rate::from_bits_per_sec(8_000)..=Rate::from_bits_per_sec(8 << 34);
-        let times = Duration::from_millis(1)..=Duration::from_secs(16);
+        let times = Duration::from_millis(1)..=Self::LONGEST;
         if let Some(rate) = self.rate.filter(|rate| !rates.contains(rate)) {
             return Some(format!("the rate {rate} lies outside 8kbit/s to 137Gbit/s"));
         }

@@ -141,8 +141,8 @@ impl Leg {
         };
         let buffer = Self::buffer(rate);
         let unsent = rate.over(Duration::from_millis(100));
-        let longest = rate.serialisation(Bytes(16 * 1500));
-        base.link.guard = base.link.guard.map(|guard| guard.max(longest));
+        let beginning = rate.serialisation(Bytes(16 * 1500)).min(LinkParams::LONGEST);
+        base.link.guard = base.link.guard.map(|guard| guard.max(beginning));
         Self {
             congestion: Some(RATE.to_owned()),
             send_buffer: buffer,
@@ -208,6 +208,9 @@ mod tests {
         // 16 packets of 24 ms.
         let slow = Leg::satellite("500kbit/s".parse().ok());
         assert_eq!(slow.link.guard, Some(Duration::from_millis(384)));
+        // Where that is longer than a control takes.
+        let slowest = Leg::satellite("8kbit/s".parse().ok());
+        assert_eq!(slowest.link.fault(), None);
         assert_eq!(ten.notsent_lowat, Some(Bytes(128 << 10)));
         let unknown = Leg::satellite(None);
         assert_eq!(unknown.congestion.as_deref(), Some(RATE));
