@@ -167,6 +167,20 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
     })
 }
 
+/// Of the addresses of one host the first of which nobody says within two seconds that nothing listens there, or that there is no
+/// way to it; the last where that is said of all. One alone is not asked.
+pub fn listening(mut addresses: Vec<SocketAddr>) -> Option<SocketAddr> {
+    let last = addresses.pop()?;
+    let listens = |address: &SocketAddr| {
+        let asked = ask_rate(*address, None, LISTENS);
+        !matches!(asked, Err(Error::Unreachable { .. } | Error::Socket { .. }))
+    };
+    Some(addresses.into_iter().find(listens).unwrap_or(last))
+}
+
+/// How long [`listening`] waits for each.
+const LISTENS: Duration = Duration::from_secs(2);
+
 /// What is asked for, in errors.
 const RATE_ASKED: &str = "the rate";
 
@@ -368,6 +382,17 @@ mod tests {
     }
 
     /// Whoever is on the link can send beacons without end, and of any length.
+    #[test]
+    fn of_the_addresses_of_a_host_one_is_taken_at_which_something_listens() {
+        let open = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let listens = open();
+        let there = listens.local_addr().unwrap();
+        let closed = [(); 2].map(|()| open().local_addr().unwrap());
+        assert_eq!(listening(vec![closed[0], there, closed[1]]), Some(there));
+        assert_eq!(listening(closed.to_vec()), Some(closed[1]));
+        assert_eq!(listening(Vec::new()), None);
+    }
+
     #[test]
     fn a_flood_of_beacons_hides_nobody_and_has_an_end() {
         let sockets = [socket("127.0.0.1:0"), socket("127.0.0.1:0")];

@@ -8,7 +8,7 @@ use crate::terminal;
 use anyhow::{Context, anyhow};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_saratoga_udp::client::{ClientConfig, Job, Report};
-use bentpipe_saratoga_udp::{Client, Error, path};
+use bentpipe_saratoga_udp::{Client, Error, beacon, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, PORT, entries};
 use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -163,7 +163,7 @@ impl Outcome {
     }
 }
 
-/// The address of `server`, with the port of Saratoga unless it says another.
+/// The address of `server` at which one listens, with the port of Saratoga unless it says another.
 pub(super) fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
     // The standard library knows no interface in brackets, as in [fe80::1%eth0]:7542.
     let bracketed = server.strip_prefix('[').and_then(|rest| {
@@ -179,12 +179,12 @@ pub(super) fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
         (None, Ok(found)) => Ok(found),
         (None, Err(_)) => (server, PORT).to_socket_addrs(),
     };
-    found
+    let found = found
         .ok()
-        .and_then(|mut found| found.next())
-        .with_context(|| {
-            format!("`{server}` is no host: give a name or address, such as 10.0.0.1 or [::1]:7542")
-        })
+        .and_then(|found| beacon::listening(found.collect()));
+    found.with_context(|| {
+        format!("`{server}` is no host: give a name or address, such as 10.0.0.1 or [::1]:7542")
+    })
 }
 
 /// Checks that no two of `places`, each with its name, lie in each other, because a source that is deleted after its
