@@ -470,11 +470,10 @@ fn a_server_answers_from_the_address_that_was_asked() {
         let server = Server::start(&["--rate", "8Mbit/s", "--listen", listen]);
         fs::write(server.path().join("a"), vec![7; 100_000]).unwrap();
         let port = server.address.rsplit(':').next().unwrap();
-        let here = tempfile::tempdir().unwrap();
-        let address = format!("127.0.0.7:{port}");
+        let (here, address) = (tempfile::tempdir().unwrap(), format!("127.0.0.7:{port}"));
         assert_done(&saratoga("get", &address, &["a"], here.path()));
         assert_done(&saratoga("put", &address, &["a", "--to", "b"], here.path()));
-        assert_eq!(tree(&server.path().join("b"))[0].1, vec![7; 100_000]);
+        assert_eq!(tree(&server.path().join("b"))[0].1, [7; 100_000]);
     }
 }
 

@@ -141,7 +141,9 @@ impl Leg {
         };
         let buffer = Self::buffer(rate);
         let unsent = rate.over(Duration::from_millis(100));
-        let beginning = rate.serialisation(Bytes(16 * 1500)).min(LinkParams::LONGEST);
+        let beginning = rate
+            .serialisation(Bytes(16 * 1500))
+            .min(LinkParams::LONGEST);
         base.link.guard = base.link.guard.map(|guard| guard.max(beginning));
         Self {
             congestion: Some(RATE.to_owned()),
