@@ -114,6 +114,11 @@ impl Incoming {
     /// A frame arrives that is not DATA.
     pub fn input(&mut self, frame: Frame, now: Instant) {
         if let Frame::Metadata(metadata) = &frame
+            && self.is_damaged(metadata)
+        {
+            return;
+        }
+        if let Frame::Metadata(metadata) = &frame
             && is_of_our_kind(metadata)
         {
             let names_another = !self.is_named(&metadata.entry.path);
@@ -133,6 +138,17 @@ impl Incoming {
         }
         self.receiver.input((), frame, now);
         self.take_events(now);
+    }
+
+    /// Whether `metadata` is something else that damage has made look so: no file is without a name, and no sender says less
+    /// of it than before.
+    fn is_damaged(&self, metadata: &Metadata) -> bool {
+        let nameless = metadata.kind == Kind::File && metadata.entry.path.is_empty();
+        let says_less = |before: &Metadata| {
+            is_of_our_kind(before) && !is_of_our_kind(metadata)
+                || before.checksum != Checksum::None && metadata.checksum == Checksum::None
+        };
+        nameless || self.receiver.metadata().is_some_and(says_less)
     }
 
     /// Whether `path` is the one that was asked for, of the REQUEST.
@@ -240,8 +256,13 @@ impl Incoming {
                 Event::Announced { metadata, resumed } => {
                     tracing::debug!(path = self.path, resumed, size = %metadata.entry.size, "announced");
                     self.sum = Algorithm::of(&metadata.checksum).map(Sum::new);
+                    let have = self.receiver.have();
+                    if have.is_empty() {
+                        // What is gathered is of another content.
+                        self.gathered.octets.clear();
+                    }
                     if let Some(sink) = self.sink.as_mut().filter(|_| !resumed) {
-                        sink.begin_anew(self.receiver.have());
+                        sink.begin_anew(have);
                     }
                     if let Err(error) = self.check() {
                         self.fail(error);

@@ -391,13 +391,14 @@ fn stem(name: &str) -> String {
 }
 
 /// Whether the first `size` octets of `file`, over whose beginning a sum may have `begun`, sum up to
-/// `checksum`; one of an unknown kind is passed over, as the draft says.
+/// `checksum`; one of an unknown kind is passed over, as the draft says. A sum over more than that is none of them.
 pub(crate) fn verify(
     file: &File,
     size: u64,
     checksum: &Checksum,
     begun: Option<Sum>,
 ) -> io::Result<bool> {
+    let begun = begun.filter(|sum| sum.upto() <= size);
     let Some(sum) = begun.or_else(|| Algorithm::of(checksum).map(Sum::new)) else {
         return Ok(true);
     };

@@ -222,15 +222,17 @@ impl Server {
 
     /// Who took something may have missed that it is deleted here, and what was put may come again.
     fn remember(&mut self, ended: &[crate::endpoint::Ended]) {
-        for ended in ended.iter().filter(|ended| ended.result.is_ok()) {
-            if let Some(session) = self.endpoint.sessions.get(&ended.key) {
-                let over = match &session.work {
-                    _ if session.takes() => Over::Taken(session.seal().cloned()),
-                    Work::Receiving(incoming) if incoming.is_of_our_kind() => Over::Put,
-                    _ => continue,
-                };
-                self.recent.note(ended.key, over, timer::now());
-            }
+        for ended in ended {
+            let Some(session) = self.endpoint.sessions.get(&ended.key) else {
+                continue;
+            };
+            let over = match (&ended.result, &session.work) {
+                (Ok(_), _) if session.takes() => Over::Taken(session.seal().cloned().map(Box::new)),
+                (Ok(_), Work::Receiving(incoming)) if incoming.is_of_our_kind() => Over::Put,
+                (Err(Error::Misnamed { .. }), _) => Over::Put,
+                _ => continue,
+            };
+            self.recent.note(ended.key, over, timer::now());
         }
     }
 

@@ -7,11 +7,12 @@ mod support;
 use bentpipe_base::Stream;
 use bentpipe_saratoga_udp::checksum::Algorithm;
 use bentpipe_saratoga_udp::client::ClientConfig;
-use bentpipe_wire::saratoga::Code;
+use bentpipe_wire::saratoga::{Code, Frame, RequestKind};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use support::line::{Line, Way};
+use support::peer::{Peer, metadata, request};
 use support::{
     Served, bring, client, code, config, content, fetch, get, give, names, put, run_at, slow, take,
 };
@@ -226,4 +227,76 @@ fn a_checksum_whose_kind_was_damaged_lets_no_damaged_content_pass() {
     let result = run_at(line.address, client(), put(&local, "f")).result;
     assert_eq!(code(result), Code::UNSPECIFIED);
     assert!(!served.file("f").exists());
+}
+
+/// An empty file in its place would pass its checksum: what had come was in the sum over what is cut away.
+#[test]
+fn a_size_that_was_damaged_leaves_no_empty_file() {
+    for takes in [false, true] {
+        let served = served();
+        std::fs::write(served.file("f"), content(512)).unwrap();
+        let here = tempfile::tempdir().unwrap();
+        let line = Line::damaging(served.address, Duration::ZERO, |way, octets| {
+            // METADATA that has a checksum has the size behind it.
+            if way == Way::ToClient && octets[0] & 0x1f == METADATA && octets[3] >> 4 != 0 {
+                let size = 12 + octets[12..].windows(2).position(|it| it == [2, 0]).unwrap();
+                octets[size] = 0;
+            }
+        });
+        let got = here.path().join("got");
+        std::fs::write(&got, b"old").unwrap();
+        let report = run_at(line.address, hasty(), fetch("f", here.path(), takes));
+        let whole = is(&got, &content(512));
+        assert!(whole || is(&got, b"old"), "{:?}", report.result);
+        assert!(whole || report.result.is_err());
+        assert!(is(&served.file("f"), &content(512)) || whole);
+    }
+}
+
+/// Two bits of a frame make what looks like another implementation's METADATA of a file of no octets and no name.
+#[test]
+fn data_that_was_damaged_announces_no_other_file() {
+    for gives in [false, true] {
+        let served = served();
+        let here = tempfile::tempdir().unwrap();
+        let (file, got) = (here.path().join("f"), here.path().join("got"));
+        let place = if gives { served.file("got") } else { got };
+        let source = if gives { file } else { served.file("f") };
+        std::fs::write(&source, content(300_000)).unwrap();
+        std::fs::write(&place, b"old").unwrap();
+        let mut left = 1;
+        let line = Line::damaging(served.address, Duration::ZERO, move |_, octets| {
+            if octets[0] & 0x1f == DATA && octets.len() > 1000 && left > 0 {
+                left -= 1;
+                octets[0] ^= DATA ^ METADATA;
+                octets[3] ^= 0x10;
+            }
+        });
+        let job = match gives {
+            true => give(&source, "got"),
+            false => get("f", here.path()),
+        };
+        let report = run_at(line.address, hasty(), job);
+        report.result.unwrap();
+        assert!(is(&place, &content(300_000)));
+    }
+}
+
+/// METADATA that names another path than its REQUEST comes a second time, when its session is over.
+#[test]
+fn metadata_with_a_damaged_path_puts_no_other_file() {
+    let served = served();
+    std::fs::write(served.file("data3"), b"here").unwrap();
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    let mut of_ours = metadata(7, "data3", 0);
+    if let Frame::Metadata(metadata) = &mut of_ours {
+        metadata.mode = Some(0o644);
+    }
+    peer.send(&request(7, RequestKind::Give, "data1"));
+    peer.hear_all(Duration::from_millis(200));
+    for _ in 0..3 {
+        peer.send(&of_ours);
+        peer.hear_all(Duration::from_millis(300));
+    }
+    assert!(is(&served.file("data3"), b"here"));
 }

@@ -4,8 +4,10 @@
 mod support;
 
 use bentpipe_saratoga_udp::client::Job;
+use bentpipe_wire::saratoga::{Code, Frame, RequestKind};
 use std::time::{Duration, Instant};
 use support::line::Line;
+use support::peer::{Peer, metadata, request, status};
 use support::{Served, client, config, content, get, give, put, run_at};
 
 const DELAY: Duration = Duration::from_millis(150);
@@ -41,6 +43,34 @@ fn what_is_given_or_got_is_of_now() {
             report.result.unwrap();
             let got = std::fs::read(here.path().join("got")).unwrap();
             assert!(got == there, "{case}, {round}");
+        }
+    }
+}
+
+/// A client has drawn an Id that it has used: 16 bits of a put's are new with each command.
+#[test]
+fn an_id_that_was_used_is_drawn_anew() {
+    let served = Served::new(config());
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    let mut of_ours = metadata(7, "a", 0);
+    if let Frame::Metadata(metadata) = &mut of_ours {
+        metadata.mode = Some(0o644);
+    }
+    for first in [true, false] {
+        peer.send(&request(7, RequestKind::Put, "a"));
+        let said = peer.hear().unwrap();
+        if first {
+            peer.send(&of_ours);
+            peer.hear_all(Duration::from_millis(300));
+            assert!(served.file("a").exists());
+            // It has heard the last word.
+            peer.send(&status(7, Code::OK, None, 0));
+            peer.hear_all(Duration::from_millis(300));
+        } else {
+            let Frame::Status(said) = said else {
+                panic!("{said:?}");
+            };
+            assert_eq!(said.code, Code::UNKNOWN_ID);
         }
     }
 }

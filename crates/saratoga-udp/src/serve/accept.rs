@@ -301,7 +301,8 @@ impl Server {
                 }
             }
         } else if puts(request) && self.recent.is_put(key, timer::now()) {
-            return tracing::debug!(peer = %from, path = request.path, "a copy of what was put");
+            // A copy of what was put, or its sender has drawn the same Id again, and draws another one then.
+            return self.say_unknown(key);
         } else if request.kind == RequestKind::Delete
             && let Some(code) = self.recent.deleted(key, &request.path, timer::now())
         {

@@ -19,8 +19,9 @@ const MOST: usize = 16_384;
 #[derive(Clone, Debug)]
 pub(super) enum Over {
     /// The file is with the peer, and deleted here; the final STATUS has this seal.
-    Taken(Option<Seal>),
-    /// The file is here, and its sender one of ours, who draws another Id for each transfer.
+    Taken(Option<Box<Seal>>),
+    /// Its sender is one of ours, who draws another Id for each transfer: the file is here, or was named otherwise than it was
+    /// asked for.
     Put,
     /// The deletion of what has this path's hash ended with this code.
     Deleted(u64, Code),
@@ -74,12 +75,12 @@ impl Recent {
     /// The seal for the final STATUS to `key`, if that has taken a file.
     pub(super) fn taken(&self, key: Key, now: Instant) -> Option<Option<Seal>> {
         match self.get(key, now)? {
-            Over::Taken(seal) => Some(seal.clone()),
+            Over::Taken(seal) => Some(seal.as_deref().cloned()),
             _ => None,
         }
     }
 
-    /// Whether `key` has put a file.
+    /// Whether `key` has put a file, or tried to.
     pub(super) fn is_put(&self, key: Key, now: Instant) -> bool {
         matches!(self.get(key, now), Some(Over::Put))
     }
