@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ impl Server {
         let mut child = command
             .args(["saratoga", "serve"])
             .arg(folder)
-            .args(["--allow", "put", "--listen", listen])
+            .args(["--allow", "put,delete", "--listen", listen])
             .args(options)
             .stdout(Stdio::piped())
             .spawn()
@@ -107,6 +108,28 @@ fn a_get_survives_the_kill_of_either_side() {
     assert!(began.elapsed() < Duration::from_secs(25));
     assert_eq!(std::fs::read(here.path().join("a")).unwrap(), content());
     assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 1);
+}
+
+/// What has gone to standard output cannot be taken back: a server that begins anew ends it there, and has its file.
+#[test]
+fn what_has_gone_to_standard_output_does_not_come_twice() {
+    let there = tempfile::tempdir().unwrap();
+    let original = there.path().join("a");
+    std::fs::write(&original, content()).unwrap();
+    let mut server = Server::start(there.path(), "127.0.0.1:0");
+    let mut take = client(&server, "take", &["a"], Path::new("-"));
+    let mut take = take.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = take.stdout.take().unwrap();
+    let mut got = vec![0; 100_000];
+    out.read_exact(&mut got).unwrap();
+    server.kill();
+    let _again = Server::start(there.path(), &server.address);
+    out.read_to_end(&mut got).unwrap();
+    let output = take.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("run it again"), "{said}");
+    assert!(content().starts_with(&got) && original.exists());
 }
 
 /// The stretches of a record that are on the disk, and those that are written.

@@ -261,10 +261,10 @@ impl Incoming {
                         // What is gathered is of another content.
                         self.gathered.octets.clear();
                     }
-                    if let Some(sink) = self.sink.as_mut().filter(|_| !resumed) {
-                        sink.begin_anew(have);
-                    }
-                    if let Err(error) = self.check() {
+                    let sink = self.sink.as_mut().filter(|_| !resumed);
+                    let begun = sink.map_or(Ok(()), |sink| sink.begin_anew(have));
+                    let begun = begun.map_err(Error::file("go on with", &*self.path));
+                    if let Err(error) = begun.and_then(|()| self.check()) {
                         self.fail(error);
                     }
                 }

@@ -43,7 +43,7 @@ pub use metadata::{WIDEST, announce, entry, stream};
 pub use original::Original;
 pub use outgoing::Outgoing;
 pub use part::Part;
-pub use sink::Sink;
+pub use sink::{Sink, passed_on};
 pub use source::{Source, Spool, known_size};
 pub use stdout::{Stdout, StdoutQueue};
 pub use task::{Cancel, FairSemaphore, Task, Turn, network, spawn};

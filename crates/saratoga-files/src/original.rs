@@ -5,7 +5,7 @@
 //! peer has verified, and nobody has it open for writing. If any of this is in doubt the file stays, and the error says
 //! why.
 
-use crate::checksum::Algorithm;
+use crate::checksum::{Algorithm, Sum};
 use crate::{Error, LocalFile};
 use bentpipe_os::lease::ReadLease;
 use bentpipe_wire::saratoga::Checksum;
@@ -27,6 +27,9 @@ pub struct Original {
     /// Its path, for messages.
     path: String,
 }
+
+/// Why a file stays that somebody wants to write to.
+const WANTED: &str = "is about to be written to";
 
 /// Under which name a file lies between the last look at it and its end, a moment: `.INODE.saratoga-going`. What a kill leaves there
 /// is for [`crate::leftovers`].
@@ -109,18 +112,24 @@ impl Original {
             Err(error) if is_of_another(&error) => return Err(self.kept(OF_ANOTHER)),
             Err(error) => return Err(cannot(error)),
         };
-        self.check(arrived).map_err(cannot)??;
+        // Whoever wants to write waits for the lease.
+        let is_wanted = || lease.as_ref().is_some_and(|lease| !lease.is_whole());
+        self.check(arrived, is_wanted).map_err(cannot)??;
         if !self.is_at(&self.name) {
             return Err(self.kept("was replaced or renamed while it was sent"));
         }
-        if lease.as_ref().is_some_and(|lease| !lease.is_whole()) {
-            return Err(self.kept("is about to be written to"));
+        if is_wanted() {
+            return Err(self.kept(WANTED));
         }
         self.unlink().map_err(cannot)?
     }
 
-    /// Whether the open file is what it was, and what arrived.
-    fn check(&self, arrived: &Checksum) -> io::Result<Result<(), Error>> {
+    /// Whether the open file is what it was, and what arrived. Ends early where it `is_wanted`.
+    fn check(
+        &self,
+        arrived: &Checksum,
+        is_wanted: impl Fn() -> bool,
+    ) -> io::Result<Result<(), Error>> {
         let (is, was) = (self.file.metadata()?, &self.was);
         let stamp = |about: &Metadata| (about.mtime(), about.mtime_nsec());
         let changed = Ok(Err(self.kept("changed after it was sent")));
@@ -128,7 +137,14 @@ impl Original {
             return changed;
         }
         let same = match Algorithm::of(arrived).filter(|by| *by != Algorithm::None) {
-            Some(algorithm) => algorithm.sum(&self.file, was.len())? == *arrived,
+            Some(algorithm) => {
+                let sum = Sum::new(algorithm);
+                let sum = sum.rest_until(&self.file, was.len(), || Ok(is_wanted()))?;
+                if sum.upto() < was.len() {
+                    return Ok(Err(self.kept(WANTED)));
+                }
+                sum.finish() == *arrived
+            }
             // Without a checksum the time of the inode's last change must do.
             None => (is.ctime(), is.ctime_nsec()) == (was.ctime(), was.ctime_nsec()),
         };

@@ -27,6 +27,13 @@ pub enum Sink {
     Pipe(Stdout),
 }
 
+/// Why nothing begins anew that goes to standard output.
+pub fn passed_on() -> io::Error {
+    io::Error::other(
+        "the server began anew, and the beginning has gone to standard output; run it again",
+    )
+}
+
 impl Sink {
     pub(crate) fn write(&mut self, offset: u64, octets: &[u8]) -> io::Result<()> {
         match self {
@@ -81,10 +88,16 @@ impl Sink {
     }
 
     /// Nothing counts of what an interrupted session has left, but for what came in this one already.
-    pub(crate) fn begin_anew(&mut self, have: &Ranges) {
-        if let Self::Part(part) = self {
-            part.begin_anew(have);
+    ///
+    /// # Errors
+    /// That something else was passed on.
+    pub(crate) fn begin_anew(&mut self, have: &Ranges) -> io::Result<()> {
+        match self {
+            Self::Part(part) => part.begin_anew(have),
+            Self::Pipe(pipe) if pipe.has_begun() => return Err(passed_on()),
+            Self::Pipe(_) | Self::Memory(_) => {}
         }
+        Ok(())
     }
 
     /// Removes leftovers of an ended session that no later session can use.

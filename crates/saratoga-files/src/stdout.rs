@@ -76,6 +76,11 @@ impl Stdout {
         Ok(())
     }
 
+    /// Whether something may have been written.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.state().begun
+    }
+
     /// Tells how far it is written.
     pub(crate) fn output(&self) -> Arc<StdoutQueue> {
         Arc::clone(&self.0)

@@ -13,7 +13,7 @@ use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
     Cancel, ChecksumOnRead, FairSemaphore, Incoming, LocalFile, Original, Outgoing, Part, Sink,
-    Source, Stdout, Task, WIDEST, announce, path, spawn, stream, unnamed_file,
+    Source, Stdout, Task, WIDEST, announce, passed_on, path, spawn, stream, unnamed_file,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -284,11 +284,15 @@ impl Client {
                 settled.push((id, result));
             }
         }
-        for (id, result) in settled {
+        for (id, mut result) in settled {
             let (done, known) = self.counts(id);
             let Some(mut entry) = job_queue.over(id) else {
                 continue;
             };
+            if entry.job.is_passed_on() && done > 0 && forgotten(&result) {
+                let path = entry.job.remote();
+                result = Err(Error::file("go on with", path)(passed_on()));
+            }
             let again = !entry.job.is_stream();
             // What is sent may lack room once its sender is believed; what is fetched, when something else is.
             let at_start = done == 0

@@ -111,6 +111,17 @@ impl Job {
         matches!(self, Self::Put { local: None, .. })
     }
 
+    /// Whether what has come of it is passed on, and cannot be taken back.
+    pub(crate) const fn is_passed_on(&self) -> bool {
+        matches!(
+            self,
+            Self::Get {
+                target: Target::Stdout,
+                ..
+            }
+        )
+    }
+
     pub(crate) const fn is_list(&self) -> bool {
         matches!(self, Self::List { .. })
     }

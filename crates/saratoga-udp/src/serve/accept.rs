@@ -2,6 +2,7 @@
 
 use super::Server;
 use super::mounts::{Verdict, Waiting};
+use super::recent::Over;
 use crate::Error;
 use crate::authenticate::{Novelty, Proof, is_signed, signature};
 use crate::endpoint::{Key, key};
@@ -481,6 +482,9 @@ impl Server {
         if let Some(session) = self.endpoint.sessions.remove(&key)
             && let Work::Receiving(mut incoming) = session.work
         {
+            if incoming.is_verified() && incoming.is_of_our_kind() {
+                self.recent.note(key, Over::Put, timer::now());
+            }
             incoming.let_go();
         }
     }
