@@ -24,8 +24,12 @@ fn what_was_said_before_a_close_crosses_a_slow_link() {
     });
     // The near gateway's carrier has all of it by then.
     std::thread::sleep(Duration::from_secs(1));
-    for mut server in &servers {
-        server.write_all(b"and now?").unwrap();
+    // The second and the third find no connection at the client's gateway any more, nor does a segment beyond the first.
+    for question in [&bytes[..8], &bytes[..8], &bytes[..3000]] {
+        for mut server in &servers {
+            server.write_all(question).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(300));
     }
     for mut server in servers {
         let mut got = Vec::new();

@@ -287,6 +287,11 @@ impl Legs {
             (space, ground)
         };
         let (source, sink) = (&mut near.connection, &mut far.connection);
+        if self.resets.is_some() && sink.state() == State::Closed {
+            // The side that has failed takes no more, and what it had said before goes on meanwhile.
+            source.consume(source.readable());
+            return 0;
+        }
         let mut most = sink.config().send_buffer.0;
         if from == 0 && self.policy.within_window {
             let window = sink.peer_window();
