@@ -33,8 +33,8 @@ pub(crate) enum Phase {
     Dialling,
     /// Both legs are established.
     Open,
-    /// Both directions have ended; a peer has not acknowledged everything yet: so many bytes when that last mattered.
-    Closing { waiting: u32 },
+    /// Both directions have ended; a peer has not acknowledged everything yet.
+    Closing,
     /// One side has said its end, and has failed since. The other has not got all of it yet, and is reset then where it is to
     /// hear of the failure.
     Delivering { alive: Side, resets: bool },
@@ -56,6 +56,8 @@ pub(crate) struct Flow {
     pub(crate) begun: Instant,
     /// When a byte last moved, where that matters.
     pub(crate) active: Instant,
+    /// How many bytes the peers had not acknowledged when that last mattered.
+    pub(crate) waiting: u32,
     /// The leg of the near socket.
     pub(crate) leg: LegId,
     /// See [`Flow::profile`]; there are at most seven.
@@ -89,6 +91,7 @@ impl Flow {
             phase: Phase::Dialling,
             begun: now,
             active: now,
+            waiting: 0,
             leg,
             profile: profile as u8,
             far_complete: false,

@@ -143,7 +143,7 @@ impl FlowStats {
             lasted: timer::now().since(flow.begun),
             end: match flow.phase {
                 Phase::Open if flow.has_ended() => "finished",
-                Phase::Closing { .. } => "finished",
+                Phase::Closing => "finished",
                 Phase::Dialling => "unanswered",
                 _ => "reset",
             },

@@ -288,7 +288,7 @@ impl Worker {
         match flow.phase {
             Phase::Dialling => self.on_answer(index, event),
             Phase::Open => self.on_open(index, side, event),
-            Phase::Closing { .. } => self.on_closing(index),
+            Phase::Closing => self.on_closing(index),
             Phase::Delivering { alive, .. } if side == alive => self.on_delivering(index, event),
             Phase::Delivering { .. } => {}
             Phase::ResetPending { alive, .. } => {

@@ -41,7 +41,7 @@ impl Worker {
             }
             flow.pump(side).release(&mut self.buffers);
         }
-        flow.phase = Phase::Closing { waiting: 0 };
+        flow.phase = Phase::Closing;
         self.on_closing(index);
     }
 

@@ -65,7 +65,7 @@ impl Worker {
             tracing::warn!(%error, "cannot close a connection orderly: it ends by a reset");
         }
         // The other side is aborted, should it not have failed at all: what the alive one said has not come to it.
-        flow.phase = Phase::Closing { waiting: 0 };
+        flow.phase = Phase::Closing;
         self.counters.finished.one();
         self.drop_flow(index);
     }

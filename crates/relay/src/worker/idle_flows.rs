@@ -50,20 +50,20 @@ impl Worker {
             let Some(flow) = self.flows.get_mut(index) else {
                 continue;
             };
-            let bounded = match flow.phase {
-                Phase::Open | Phase::Delivering { .. } => true,
-                // Nothing more passes the worker, but acknowledgements tell whether what it has passed on moves.
-                Phase::Closing { waiting: before } => {
-                    let waiting = unacknowledged(flow);
-                    if waiting != before {
-                        flow.phase = Phase::Closing { waiting };
-                        flow.active = now;
-                    }
-                    true
+            if !matches!(
+                flow.phase,
+                Phase::Open | Phase::Delivering { .. } | Phase::Closing
+            ) {
+                continue;
+            }
+            // What has passed the worker moves as long as its receiver acknowledges of it.
+            if now.since(flow.active) >= bound / PARTS {
+                let waiting = unacknowledged(flow);
+                if core::mem::replace(&mut flow.waiting, waiting) != waiting {
+                    flow.active = now;
                 }
-                Phase::Dialling | Phase::ResetPending { .. } => false,
-            };
-            if bounded && now.since(flow.active) >= bound {
+            }
+            if now.since(flow.active) >= bound {
                 self.counters.idle.one();
                 self.drop_flow(index);
             }

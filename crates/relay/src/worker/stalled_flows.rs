@@ -185,7 +185,7 @@ impl Worker {
             for (index, flow) in self.flows.iter_mut() {
                 let always = match flow.phase {
                     Phase::Open => Side::BOTH.map(|side| flow.pump(side).is_full()),
-                    Phase::Closing { .. } | Phase::Delivering { .. } => [true; 2],
+                    Phase::Closing | Phase::Delivering { .. } => [true; 2],
                     Phase::Dialling | Phase::ResetPending { .. } => continue,
                 };
                 // A socket whose state cannot be read is about to fail; the flow ends then.
