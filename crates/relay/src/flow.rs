@@ -56,8 +56,6 @@ pub(crate) struct Flow {
     pub(crate) begun: Instant,
     /// When a byte last moved, where that matters.
     pub(crate) active: Instant,
-    /// How many bytes the peers had not acknowledged when that last mattered.
-    pub(crate) waiting: u32,
     /// The leg of the near socket.
     pub(crate) leg: LegId,
     /// See [`Flow::profile`]; there are at most seven.
@@ -91,7 +89,6 @@ impl Flow {
             phase: Phase::Dialling,
             begun: now,
             active: now,
-            waiting: 0,
             leg,
             profile: profile as u8,
             far_complete: false,

@@ -2,8 +2,9 @@
 
 use super::Worker;
 use crate::flow::{Flow, Phase, Side};
-use bentpipe_base::Instant;
+use bentpipe_base::{Bytes, Instant};
 use bentpipe_sockets::{tcp, timer};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A reset may be late by the bound divided by this.
@@ -15,19 +16,25 @@ pub(super) struct Idle {
     /// When the worker last woke.
     pub(super) now: Instant,
     looked: Instant,
+    /// By their numbers flows of which something was not acknowledged when they were last looked at.
+    waiting: BTreeMap<u32, Bytes>,
 }
 
 impl Idle {
     pub(super) fn new() -> Self {
         let now = timer::now();
-        Self { now, looked: now }
+        Self {
+            now,
+            looked: now,
+            waiting: BTreeMap::new(),
+        }
     }
 }
 
-fn unacknowledged(flow: &Flow) -> u32 {
+/// What the peers of `flow` have not acknowledged.
+fn unacknowledged(flow: &Flow) -> Bytes {
     let waiting = Side::BOTH.map(|side| tcp::unacknowledged(flow.socket(side)));
-    let bytes: u64 = waiting.into_iter().flatten().map(|bytes| bytes.0).sum();
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+    waiting.into_iter().flatten().sum()
 }
 
 impl Worker {
@@ -59,7 +66,11 @@ impl Worker {
             // What has passed the worker moves as long as its receiver acknowledges of it.
             if now.since(flow.active) >= bound / PARTS {
                 let waiting = unacknowledged(flow);
-                if core::mem::replace(&mut flow.waiting, waiting) != waiting {
+                let before = match waiting {
+                    Bytes(0) => self.idle.waiting.remove(&index),
+                    _ => self.idle.waiting.insert(index, waiting),
+                };
+                if before.unwrap_or_default() != waiting {
                     flow.active = now;
                 }
             }
