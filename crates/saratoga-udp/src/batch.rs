@@ -1,9 +1,12 @@
 //! Gathers frames on their way out, so that those of one length to one peer leave in one system call.
 
-use crate::reachability::{LocalAddresses, Refusals};
+use crate::reachability::Refusals;
 use bentpipe_sockets::udp::{BATCH, SEGMENTS, Udp};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+
+/// Where datagrams go, and from which address of this host; `None`: the one that the route chooses.
+pub(crate) type Way = (SocketAddr, Option<IpAddr>);
 
 /// Datagrams that have not left yet.
 #[derive(Debug, Default)]
@@ -14,12 +17,11 @@ pub(crate) struct Batch {
     /// Octets of each datagram; the last may be shorter.
     segment: usize,
     count: usize,
-    to: Option<SocketAddr>,
+    way: Option<Way>,
     /// The last was shorter: no more fit behind it.
     closed: bool,
     /// A datagram for which there was no room.
-    waiting: Option<(Vec<u8>, SocketAddr)>,
-    pub(crate) local_addresses: LocalAddresses,
+    waiting: Option<(Vec<u8>, Way)>,
     pub(crate) refusals: Refusals,
 }
 
@@ -29,37 +31,37 @@ impl Batch {
         &mut self.octets
     }
 
-    /// What was written since the last call is a datagram to `to`; what it cannot leave with is sent
+    /// What was written since the last call is a datagram that goes `way`; what it cannot leave with is sent
     /// before. `false` when the socket has no room: the datagram then waits.
-    pub(crate) fn end(&mut self, to: SocketAddr, udp: &Udp) -> io::Result<bool> {
+    pub(crate) fn end(&mut self, way: Way, udp: &Udp) -> io::Result<bool> {
         let len = self.octets.len() - self.ended;
-        if self.count > 0 && !self.takes(len, to) {
+        if self.count > 0 && !self.takes(len, way) {
             let datagram = self.octets.split_off(self.ended);
             let sent = self.flush(udp);
             if !matches!(sent, Ok(true)) {
-                self.waiting = Some((datagram, to));
+                self.waiting = Some((datagram, way));
                 return sent;
             }
             self.octets.extend_from_slice(&datagram);
         }
-        self.add(len, to);
+        self.add(len, way);
         Ok(true)
     }
 
-    /// Whether a datagram of `len` octets to `to` can leave with the others.
-    fn takes(&self, len: usize, to: SocketAddr) -> bool {
+    /// Whether a datagram of `len` octets that goes `way` can leave with the others.
+    fn takes(&self, len: usize, way: Way) -> bool {
         !self.closed
-            && self.to == Some(to)
+            && self.way == Some(way)
             && len <= self.segment
             && len > 0
             && self.count < SEGMENTS
             && self.ended + len <= BATCH
     }
 
-    fn add(&mut self, len: usize, to: SocketAddr) {
+    fn add(&mut self, len: usize, way: Way) {
         if self.count == 0 {
             self.segment = len;
-            self.to = Some(to);
+            self.way = Some(way);
         }
         self.closed = len < self.segment;
         self.ended += len;
@@ -68,10 +70,9 @@ impl Batch {
 
     /// Sends all; `false` when the socket has no room and they must wait.
     pub(crate) fn flush(&mut self, udp: &Udp) -> io::Result<bool> {
-        let Some(to) = self.to.filter(|_| self.count > 0) else {
+        let Some((to, from)) = self.way.filter(|_| self.count > 0) else {
             return Ok(true);
         };
-        let from = self.local_addresses.to(to);
         let send = || udp.send_from(&self.octets, self.segment, to, from);
         let mut sent = self.refusals.or_else(send());
         if let Ok(None) = sent {
@@ -88,9 +89,9 @@ impl Batch {
         self.ended = 0;
         self.count = 0;
         self.closed = false;
-        if let Some((datagram, to)) = self.waiting.take() {
+        if let Some((datagram, way)) = self.waiting.take() {
             self.octets.extend_from_slice(&datagram);
-            self.add(datagram.len(), to);
+            self.add(datagram.len(), way);
         }
         Ok(true)
     }

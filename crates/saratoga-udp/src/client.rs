@@ -2,7 +2,7 @@
 
 use crate::beacon;
 use crate::capacity::most_at_once;
-use crate::endpoint::{Endpoint, Key as SessionKey, Link, Turn, key, nonce};
+use crate::endpoint::{Endpoint, Link, Stray, Turn, key, nonce};
 use crate::job_queue::{Entry as Item, Full, JobQueue};
 use crate::preparing::{Preparing, Question};
 use crate::session::{Session, Work};
@@ -179,14 +179,16 @@ impl Client {
 
     /// What comes of sessions that this client has not begun, or no longer knows, is not wanted: somebody else
     /// may have asked for it in its name.
-    fn refuse_strays(&mut self, strays: &[(SessionKey, Vec<u8>)]) {
+    fn refuse_strays(&mut self, strays: &[Stray]) {
         let server = key(self.server, 0).0;
-        for ((from, id), datagram) in strays {
+        for stray in strays {
+            let ((from, id), datagram) = (stray.key, &stray.datagram);
             let data =
                 matches!(Frame::parse(datagram), Ok((Frame::Data(data), _)) if data.status_wanted);
-            if *from == server && data {
-                let unknown = refusal(*id, Code::UNKNOWN_ID);
-                self.endpoint.reply(&unknown, *from, None);
+            if from == server && data {
+                let unknown = refusal(id, Code::UNKNOWN_ID);
+                self.endpoint.handle(stray);
+                self.endpoint.reply(&unknown, from, None);
             }
         }
     }

@@ -51,11 +51,19 @@ pub(crate) struct Ended {
     pub(crate) result: Result<Vec<u8>, Error>,
 }
 
+/// A datagram of no session, or that its owner is to look at.
+pub(crate) struct Stray {
+    pub(crate) key: Key,
+    /// To which address of this host it came, where that is known.
+    local_address: Option<IpAddr>,
+    pub(crate) datagram: Vec<u8>,
+}
+
 /// What a turn of the loop brought.
 #[derive(Default)]
 pub(crate) struct Turn {
     /// Datagrams of no session of ours, and those that its owner is to look at.
-    pub(crate) strays: Vec<(Key, Vec<u8>)>,
+    pub(crate) strays: Vec<Stray>,
     pub(crate) ended: Vec<Ended>,
     /// Something that was received has been verified, which its owner may have waited for.
     verified: bool,
@@ -75,6 +83,9 @@ pub struct Endpoint {
     events: Events,
     link: Link,
     pub(crate) sessions: BTreeMap<Key, Session>,
+    /// The peer whose datagram is being handled, and to which address of this host that came. Of peers without a session
+    /// nothing else is kept: anybody can send from many ports.
+    handled: Option<(SocketAddr, IpAddr)>,
     answers: Answers,
     batch: Batch,
     buffer: Vec<u8>,
@@ -120,6 +131,7 @@ impl Endpoint {
             events: Events::with_capacity(4),
             link,
             sessions: BTreeMap::new(),
+            handled: None,
             answers: Answers::default(),
             batch: Batch::default(),
             buffer: vec![0; RECEIVE],
@@ -190,7 +202,23 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn start(&mut self, key: Key, session: Session) {
+    /// What is said to the peer of `stray`, and what it begins, is of the address to which that came, until the next is
+    /// handled.
+    pub(crate) fn handle(&mut self, stray: &Stray) {
+        self.handled = stray.local_address.map(|at| (stray.key.0, at));
+    }
+
+    /// At which address of this host `peer` was heard, as far as that is known: now, or in a session.
+    fn local_address(&self, peer: SocketAddr) -> Option<IpAddr> {
+        let (peer, _) = key(peer, 0);
+        let handled = self.handled.filter(|(other, _)| *other == peer);
+        let sessions = self.sessions.range((peer, 0)..=(peer, u32::MAX));
+        let mut known = sessions.filter_map(|(_, session)| session.local_address);
+        handled.map(|(_, at)| at).or_else(|| known.next())
+    }
+
+    pub(crate) fn start(&mut self, key: Key, mut session: Session) {
+        session.local_address = self.local_address(key.0);
         self.sessions.insert(key, session);
     }
 
@@ -202,7 +230,7 @@ impl Endpoint {
                 seal.close(&mut datagram, 0);
             }
             // A reply that is lost is asked for again.
-            let from = self.batch.local_addresses.to(to);
+            let from = self.local_address(to);
             let _ = self.udp.send_from(&datagram, datagram.len(), to, from);
         }
     }
@@ -276,6 +304,7 @@ impl Endpoint {
     /// Takes what has come, sends what is due, and waits for more: until a deadline, or for `limit`.
     pub(crate) fn turn(&mut self, limit: Duration) -> Result<Turn, Error> {
         let mut turn = Turn::default();
+        self.handled = None;
         let more = self.receive(&mut turn)?;
         let now = timer::now();
         self.timeouts(now, &mut turn);
@@ -300,7 +329,7 @@ impl Endpoint {
             self.heard = true;
             let mut from = received.from;
             from.set_port(self.link.peer_port.unwrap_or(from.port()));
-            self.batch.local_addresses.note(from, received.at);
+            let local_address = received.at.map(|at| at.to_canonical());
             let now = timer::now();
             // The session of the previous datagram is looked up first, because it is nearly always that of the next one
             // too.
@@ -314,11 +343,18 @@ impl Endpoint {
                     last = self.sessions.get_mut(&key).map(|session| (id, session));
                 }
                 let settled = match &mut last {
-                    Some((_, session)) => session.take(datagram, now),
+                    Some((_, session)) => {
+                        session.local_address = local_address.or(session.local_address);
+                        session.take(datagram, now)
+                    }
                     None => false,
                 };
                 if !settled {
-                    turn.strays.push((key, datagram.to_vec()));
+                    turn.strays.push(Stray {
+                        key,
+                        local_address,
+                        datagram: datagram.to_vec(),
+                    });
                 }
             }
         }
@@ -369,7 +405,7 @@ impl Endpoint {
             let mut count = 0;
             while count < SENDS && session.transmit(now, self.batch.buffer()) {
                 count += 1;
-                if !full(self.batch.end(session.peer, &self.udp))? {
+                if !full(self.batch.end(session.way(), &self.udp))? {
                     return Ok((true, true));
                 }
             }
@@ -409,7 +445,7 @@ impl Endpoint {
                 let headers = OVERHEAD[usize::from(key.0.is_ipv6())];
                 let size = (out.len() - before) as u64 + u64::from(headers);
                 self.answers.said(peer, Bytes(size), now);
-                if !self.batch.end(session.peer, &self.udp)? {
+                if !self.batch.end(session.way(), &self.udp)? {
                     return Ok(false);
                 }
                 turns.push_back(key);

@@ -1,42 +1,10 @@
-//! What the network tells of peers: at which address of this host each was heard, and ICMP errors; and which errors of a
-//! socket pass.
+//! What the network tells of peers by ICMP errors, and which errors of a socket pass.
 
-use crate::endpoint::key;
 use bentpipe_base::Instant;
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Received;
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-
-/// Peers that are told apart at most; what goes to others leaves from the address that the route chooses.
-const MOST: usize = 4096;
-
-/// At which address of this host each peer was heard last: answers come from it. Both are IPv4 where the packets are, though a
-/// socket of IPv6 shows them otherwise.
-#[derive(Debug, Default)]
-pub(crate) struct LocalAddresses(BTreeMap<SocketAddr, IpAddr>);
-
-impl LocalAddresses {
-    /// `peer` was heard at `at`, where that is known.
-    pub(crate) fn note(&mut self, peer: SocketAddr, at: Option<IpAddr>) {
-        let Some(at) = at.map(|at| at.to_canonical()) else {
-            return;
-        };
-        let (peer, _) = key(peer, 0);
-        if self.0.insert(peer, at).is_none() && self.0.len() > MOST {
-            // Any peer but this one makes room.
-            let other = self.0.keys().find(|other| **other != peer).copied();
-            other.map(|other| self.0.remove(&other));
-        }
-    }
-
-    /// Where what goes to `peer` should come from.
-    pub(crate) fn to(&self, peer: SocketAddr) -> Option<IpAddr> {
-        self.0.get(&key(peer, 0).0).copied()
-    }
-}
 
 /// What the server's host has said of its port being closed (ICMP, which the kernel checks against what was
 /// sent). A server that is just being started is no reason to give up: a second refusal somewhat later is.
@@ -159,24 +127,5 @@ mod tests {
         assert!(tell(Errno::BADF).is_err());
         assert!(tell(Errno::WOULDBLOCK).is_err());
         assert!(!refusals.are_believed());
-    }
-
-    #[test]
-    fn the_last_address_counts_and_a_flood_takes_no_more_room() {
-        let mut local_addresses = LocalAddresses::default();
-        let peer = |port| SocketAddr::from(([10, 0, 0, 1], port));
-        let at = |last| Some(IpAddr::from([10, 0, 0, last]));
-        local_addresses.note(peer(1), at(7));
-        local_addresses.note(peer(1), at(8));
-        local_addresses.note(peer(1), None);
-        assert_eq!(
-            (local_addresses.to(peer(1)), local_addresses.to(peer(2))),
-            (at(8), None)
-        );
-        for port in 2..10_000 {
-            local_addresses.note(peer(port), at(9));
-            assert_eq!(local_addresses.to(peer(port)), at(9));
-        }
-        assert_eq!(local_addresses.0.len(), MOST);
     }
 }

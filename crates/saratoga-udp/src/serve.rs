@@ -168,8 +168,9 @@ impl Server {
             self.say_failures(&turn.ended);
             self.remember(&turn.ended);
             self.endpoint.remove_ended(&turn)?;
-            for (key, datagram) in turn.strays {
-                self.stray(key, &datagram);
+            for stray in turn.strays {
+                self.endpoint.handle(&stray);
+                self.stray(stray.key, &stray.datagram);
             }
             for waiting in self.mounts.take_waiting() {
                 let (request, from) = (&waiting.request, waiting.key.0);

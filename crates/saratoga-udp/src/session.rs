@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::address_validation::Credit;
 use crate::authenticate::Key;
+use crate::batch::Way;
 use crate::preparing::Preparing;
 use crate::seal::{DOUBT, Seal, Side, is_sealed};
 use bentpipe_base::{Instant, Machine};
@@ -11,7 +12,7 @@ use bentpipe_saratoga_files::{Incoming, Outgoing};
 use bentpipe_sockets::timer;
 use bentpipe_wire::saratoga::{Code, Data, Frame, Request, RequestKind, Status, Timestamp};
 use core::time::Duration;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// How many times what came in may be sent to a peer that has not shown that it hears us.
 const AMPLIFICATION: u64 = 10;
@@ -64,6 +65,8 @@ struct UnsealedRefusal {
 /// See the file's head.
 pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
+    /// At which address of this host the peer was heard last, where that is known: answers come from it.
+    pub(crate) local_address: Option<IpAddr>,
     pub(crate) path: String,
     pub(crate) work: Work,
     /// The REQUEST that began it.
@@ -101,6 +104,7 @@ impl Session {
         });
         Self {
             peer,
+            local_address: None,
             path,
             work,
             request,
@@ -136,6 +140,7 @@ impl Session {
         });
         Self {
             peer,
+            local_address: None,
             path,
             work,
             request,
@@ -164,6 +169,11 @@ impl Session {
     pub(crate) fn on(mut self, credit: Option<Credit>) -> Self {
         self.credit = credit;
         self
+    }
+
+    /// Where what it says goes, and from where.
+    pub(crate) const fn way(&self) -> Way {
+        (self.peer, self.local_address)
     }
 
     /// What seals its frames.

@@ -7,11 +7,12 @@ use bentpipe_base::Rate;
 use bentpipe_saratoga::echo;
 use bentpipe_saratoga_udp::{Link, serve};
 use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, RequestKind, Timestamp, Width};
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::peer::{Peer, metadata, octets, request};
-use support::{LINK, Served, config, content, get, put, run, slow};
+use support::{LINK, Served, client, config, content, get, put, run, run_at, slow};
 
 /// METADATA of no session, which any address may be forged for, has descriptors, a part and up to 64 directories made. That
 /// takes a part of the time of the server's one thread, and what is there of it at once is as much as one peer may have.
@@ -173,4 +174,46 @@ fn what_is_asked_for_again_and_again_is_answered_at_the_rate() {
     assert!((0.3..0.7).contains(&beside), "{beside} of the rate");
     // A megabyte at half of 8 Mbit/s.
     assert!((1.7..2.8).contains(&took.as_secs_f64()), "{took:?}");
+}
+
+/// Who asks at a second address of the server's host is answered from it, whatever else comes to the server, from however
+/// many ports.
+#[test]
+fn datagrams_from_many_ports_take_no_session_its_address() {
+    let served = Served::new(serve::ServerConfig {
+        listen: "0.0.0.0:0".parse().unwrap(),
+        link: slow(),
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(4_000_000)).unwrap();
+    let port = served.address.port();
+    let over = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&over);
+    // Of a higher address than the client's, and at another address of the server's.
+    let flood = std::thread::spawn(move || {
+        let mut rounds = 0;
+        while !end.load(Ordering::Relaxed) {
+            for own in 10_000..15_000 {
+                if let Ok(socket) = UdpSocket::bind(("127.0.0.9", own)) {
+                    // A session's Id, for some.
+                    let junk = [0x24, 0, 0, 0, 0, 0, 0, own as u8];
+                    socket.send_to(&junk, ("127.0.0.1", port)).unwrap();
+                }
+            }
+            rounds += 1;
+        }
+        rounds
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let here = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    let address = ([127, 0, 0, 7], port).into();
+    let report = run_at(address, client(), get("a", here.path()));
+    let took = began.elapsed();
+    over.store(true, Ordering::Relaxed);
+    let rounds = flood.join().unwrap();
+    report.result.unwrap();
+    assert!(rounds > 1, "{rounds}");
+    // Without the others it takes 1.7 s.
+    assert!(took < Duration::from_secs(8), "{took:?} beside {rounds}");
 }
