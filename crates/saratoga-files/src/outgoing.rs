@@ -13,6 +13,9 @@ use std::sync::mpsc;
 /// How long a peer that missed that the original stays is told again: some of its questions.
 const REGRET: Duration = Duration::from_secs(10);
 
+/// Between two signs of life while the original is deleted, at least.
+const SIGNS: Duration = Duration::from_millis(500);
+
 /// See the file's head.
 #[derive(Debug)]
 pub struct Outgoing {
@@ -33,9 +36,25 @@ enum After {
     /// This is deleted.
     Delete(Box<Original>),
     /// A thread deletes it; the peer hears the last word when it has.
-    Deleting(Task<Result<(), Error>>),
+    Deleting(Deletion),
     /// It was not deleted, of which the peer may not have heard until then.
     Regret(Option<Error>, Instant),
+}
+
+/// The deletion of an original, which takes as long as reading it: perhaps longer than a peer may be silent.
+#[derive(Debug)]
+struct Deletion {
+    verdict: Task<Result<(), Error>>,
+    /// The peer has asked how it goes.
+    asked: bool,
+    /// When it was sent METADATA again, as a sign that this side is still there.
+    said_at: Option<Instant>,
+}
+
+impl Deletion {
+    fn hear(&mut self, now: Instant) {
+        self.asked |= self.said_at.is_none_or(|at| now.since(at) >= SIGNS);
+    }
 }
 
 impl Outgoing {
@@ -60,7 +79,12 @@ impl Outgoing {
 
     /// A frame arrives.
     pub fn input(&mut self, frame: Frame, now: Instant) {
-        match (&self.after, &frame) {
+        match (&mut self.after, &frame) {
+            (After::Deleting(deletion), Frame::Status(status))
+                if status.code == Code::OK && self.sender.owes_final_status() =>
+            {
+                deletion.hear(now);
+            }
             (After::Regret(..), Frame::Status(status)) if status.code == Code::OK => {
                 self.sender.fail_final_status(Code::NOT_DELETED);
             }
@@ -70,8 +94,13 @@ impl Outgoing {
 
     /// The next datagram, appended to `out`; `false` when nothing is due.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        if matches!(self.after, After::Deleting(_)) {
-            return false;
+        if let After::Deleting(deletion) = &mut self.after {
+            if !std::mem::take(&mut deletion.asked) {
+                return false;
+            }
+            deletion.said_at = Some(now);
+            let again = Frame::Metadata(self.sender.metadata().clone());
+            return again.emit(out).is_ok();
         }
         if let Some(data) = self.sender.transmit_data(now)
             && self.data(&data, out)
@@ -134,8 +163,8 @@ impl Outgoing {
     /// How it ended, if it has.
     pub fn ended(&mut self, now: Instant) -> Option<Result<(), Error>> {
         match &mut self.after {
-            After::Deleting(verdict) => {
-                let verdict = match verdict.try_recv() {
+            After::Deleting(deletion) => {
+                let verdict = match deletion.verdict.try_recv() {
                     Err(mpsc::TryRecvError::Empty) => return None,
                     Err(mpsc::TryRecvError::Disconnected) => Err(self.lost()),
                     Ok(verdict) => verdict,
@@ -166,7 +195,11 @@ impl Outgoing {
         let checksum = self.sender.metadata().checksum.clone();
         match spawn("delete", move |_| original.delete(&checksum)) {
             Ok(verdict) => {
-                self.after = After::Deleting(verdict);
+                self.after = After::Deleting(Deletion {
+                    verdict,
+                    asked: false,
+                    said_at: None,
+                });
                 None
             }
             Err(error) => {
@@ -209,6 +242,99 @@ impl Outgoing {
         match self.source {
             Source::Pipe(_) => self.sender.size().is_none(),
             _ => self.source.sums(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_base::{Bytes, Rate};
+    use bentpipe_saratoga::echo;
+    use bentpipe_saratoga::sender::{Config, Congestion};
+    use bentpipe_wire::saratoga::{Checksum, Entry, Kind, Metadata, Status};
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    /// All that it sends at `now`.
+    fn said(outgoing: &mut Outgoing, now: Instant) -> Vec<Frame> {
+        let datagrams = std::iter::from_fn(|| {
+            let mut out = Vec::new();
+            outgoing.transmit(now, &mut out).then_some(out)
+        });
+        let frames = datagrams.map(|out| Frame::parse(&out).expect("a frame").0);
+        frames.collect()
+    }
+
+    /// A session of an empty file without timestamps, whose peer has said that it has all: it is deleted.
+    fn deleting(late_checksum: bool) -> (Outgoing, mpsc::Sender<Result<(), Error>>, Frame) {
+        let config = Config {
+            metadata: Metadata {
+                checksum: Checksum::Crc32c(0),
+                ..Metadata::new(7, Kind::File, Entry::file("a", 0))
+            },
+            request: None,
+            rate: Rate::from_bits_per_sec(8_000_000),
+            payload: 1000,
+            overhead: Bytes(28),
+            congestion: Congestion::None,
+            silence: Duration::from_secs(30),
+            late_checksum,
+            nonce: None,
+            blind: false,
+        };
+        let source = Source::Memory(Vec::new().into());
+        let mut outgoing = Outgoing::new(Sender::new(config, at(0)), source, "a".to_owned());
+        said(&mut outgoing, at(0));
+        let Frame::Status(status) = echo(7, None) else {
+            panic!("it is a STATUS");
+        };
+        let all = Frame::Status(Status {
+            voluntary: true,
+            ..status
+        });
+        outgoing.input(all.clone(), at(10));
+        assert_eq!(outgoing.sender.event(), Some(Event::Done));
+        let (tell, told) = mpsc::channel();
+        let work = move |_: &_| told.recv().expect("it is told");
+        let verdict = spawn("delete", work).expect("a thread");
+        outgoing.after = After::Deleting(Deletion {
+            verdict,
+            asked: false,
+            said_at: None,
+        });
+        (outgoing, tell, all)
+    }
+
+    /// Who waits for the last word asks now and then; others take METADATA for the begin of something.
+    #[test]
+    fn who_waits_for_a_deletion_hears_that_it_goes_on() {
+        for ours in [true, false] {
+            let (mut outgoing, tell, all) = deleting(ours);
+            assert_eq!(said(&mut outgoing, at(20)), []);
+            let mut signs = 0;
+            // Each 2.5 s, and a flood.
+            for millis in (2500..=30_000).step_by(2500).chain(30_001..31_000) {
+                outgoing.input(all.clone(), at(millis));
+                for frame in said(&mut outgoing, at(millis)) {
+                    let same = matches!(&frame, Frame::Metadata(metadata) if metadata == outgoing.sender.metadata());
+                    assert!(same, "{frame:?}");
+                    signs += 1;
+                }
+                assert!(outgoing.ended(at(millis)).is_none());
+            }
+            assert_eq!(signs, if ours { 13 } else { 0 });
+            tell.send(Ok(())).expect("it waits");
+            let ended = std::iter::repeat_with(|| {
+                std::thread::sleep(Duration::from_millis(1));
+                outgoing.ended(at(40_000))
+            });
+            let ended = ended.take(10_000).flatten().next();
+            assert!(matches!(ended, Some(Ok(()))), "{ended:?}");
+            let last = if ours { vec![echo(7, None)] } else { vec![] };
+            assert_eq!(said(&mut outgoing, at(40_000)), last);
         }
     }
 }

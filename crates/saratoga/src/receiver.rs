@@ -117,7 +117,7 @@ impl Receiver {
             } else if let Some(time) = two_round_trips {
                 self.config.linger = time.min(self.config.linger);
             }
-            self.ask_at = now + NUDGE;
+            self.ask_at = now + self.nudge();
             self.state = State::Complete(now + self.config.linger);
             if self.superseded {
                 self.is_superseded()
@@ -205,7 +205,20 @@ impl Receiver {
         if self.state == State::Asking {
             self.state = State::Receiving;
         }
-        self.ask_at = now + NUDGE;
+        if matches!(self.state, State::Complete(_)) && self.awaits_word && !self.superseded {
+            // A peer that deletes its original, which may take long, says so by METADATA.
+            self.state = State::Complete(now + self.config.linger);
+        }
+        self.ask_at = now + self.nudge();
+    }
+
+    /// When it says something of its own, after it heard or said something.
+    fn nudge(&self) -> Duration {
+        if self.awaits_word {
+            NUDGE.min(self.config.silence / 3)
+        } else {
+            NUDGE
+        }
     }
 
     fn announce(&mut self, metadata: Metadata, now: Instant) {
@@ -512,7 +525,7 @@ impl Machine for Receiver {
             }
             State::Complete(until) if until <= now => self.done(),
             State::Complete(_) if self.awaits_word && self.ask_at <= now => {
-                self.ask_at = now + NUDGE;
+                self.ask_at = now + self.nudge();
                 self.say_complete();
             }
             State::Complete(_) | State::Verifying => {}

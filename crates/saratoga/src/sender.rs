@@ -187,12 +187,17 @@ impl Sender {
     /// Sets the final STATUS to `code`, in place of success, after the session's end. Returns whether the peer waits
     /// for such a final STATUS.
     pub fn fail_final_status(&mut self, code: Code) -> bool {
-        let asked = self.config.request.is_none();
-        let waits = self.state == State::Over && self.acknowledges && asked;
+        let waits = self.owes_final_status();
         if waits {
             self.last_status = Some(refusal(self.config.metadata.session, code));
         }
         waits
+    }
+
+    /// Whether the session is over and the peer waits for the final STATUS.
+    pub fn owes_final_status(&self) -> bool {
+        let asked = self.config.request.is_none();
+        self.state == State::Over && self.acknowledges && asked
     }
 
     /// The METADATA that was last sent to the peer.

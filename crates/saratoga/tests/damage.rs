@@ -5,7 +5,8 @@ mod support;
 
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::{Receiver, Sender, echo, receiver, sender};
-use bentpipe_wire::saratoga::{Data, Frame, RequestKind, Status, Timestamp};
+use bentpipe_wire::saratoga::{Data, Frame, Metadata, RequestKind, Status, Timestamp};
+use std::time::Duration;
 use support::{
     SESSION, SIZE, announced, at, data, events, frames, receiving, request, sending, status,
 };
@@ -157,4 +158,54 @@ fn a_copy_of_a_proof_is_no_sign_that_the_last_word_was_heard() {
     assert_eq!(frames(&mut receiver, at(4)).len(), 1, "it says it again");
     receiver.input((), echo(SESSION, None), at(5));
     assert_eq!(events(&mut receiver), [receiver::Event::Done]);
+}
+
+/// Who takes a file waits for as long as its server deletes it: that reads the file again, which may take longer than a peer
+/// may be silent, and sends METADATA meanwhile whenever it hears that all is here.
+#[test]
+fn who_takes_waits_as_long_as_a_deletion_takes_and_the_server_is_heard() {
+    for silence in [2, 30] {
+        let mode = Some(0o644);
+        let Frame::Metadata(metadata) = announced(SIZE) else {
+            panic!("it is METADATA");
+        };
+        let announced = Frame::Metadata(Metadata { mode, ..metadata });
+        let config = receiver::Config {
+            request: Some(request(RequestKind::Take)),
+            silence: Duration::from_secs(silence),
+            ..receiving()
+        };
+        let mut receiver = Receiver::new(config, at(0));
+        frames(&mut receiver, at(0));
+        receiver.input((), announced.clone(), at(0));
+        receiver.input((), Frame::Data(data(0, SIZE as u32)), at(1));
+        receiver.verified(at(2));
+        events(&mut receiver);
+        assert_eq!(frames(&mut receiver, at(2)).len(), 1);
+        let mut said_at = Vec::new();
+        let mut wait = |until: u64, answered: bool| {
+            let mut over = Vec::new();
+            while over.is_empty() {
+                let now = receiver.deadline().filter(|now| *now <= at(until))?;
+                receiver.timeout(now);
+                for _ in frames(&mut receiver, now) {
+                    said_at.push(now);
+                    if answered {
+                        receiver.input((), announced.clone(), now + Duration::from_millis(300));
+                    }
+                }
+                over = events(&mut receiver);
+            }
+            Some(over)
+        };
+        let deletion = 10_000 * silence;
+        assert_eq!(wait(deletion, true), None, "{silence} s");
+        // Then it is not heard any more.
+        let silent = receiver::Event::Failed(sender::Failure::Silence);
+        let end = deletion + 1000 * silence + 300;
+        assert_eq!(wait(end, false), Some(vec![silent]), "{silence} s");
+        let pauses = said_at.windows(2).map(|pair| pair[1].since(pair[0]));
+        let least = pauses.min().unwrap();
+        assert!(least >= Duration::from_millis(500), "{least:?}");
+    }
 }
