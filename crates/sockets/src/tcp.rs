@@ -193,9 +193,19 @@ pub fn stands(socket: impl AsFd) -> bool {
 
 /// Payload (and FIN) that the peer has not acknowledged yet, in bytes.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<Bytes> {
+    queued(socket, libc::TIOCOUTQ)
+}
+
+/// Payload (and FIN) that has not been sent yet, in bytes: there is no room for it in the peer's window, or in the network.
+pub fn unsent(socket: impl AsFd) -> io::Result<Bytes> {
+    // SIOCOUTQNSD of linux/sockios.h.
+    queued(socket, 0x894b)
+}
+
+fn queued(socket: impl AsFd, which: libc::Ioctl) -> io::Result<Bytes> {
     let mut count: libc::c_int = 0;
-    // SAFETY: TIOCOUTQ writes one int to `count`, which outlives the call.
-    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    // SAFETY: TIOCOUTQ and SIOCOUTQNSD write one int to `count`, which outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), which, &raw mut count) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
