@@ -23,6 +23,7 @@ const REACH: Duration = Duration::from_secs(20);
 /// The connection stands so long before the run begins, as about in the lab, where flows are prepared then.
 const SETTLE: Duration = Duration::from_secs(1);
 const ENDS: [End; 2] = [End::Near, End::Far];
+const RESET: &str = "the tunnel was reset";
 
 /// A packet on the link.
 pub(crate) enum Carried {
@@ -321,8 +322,7 @@ impl<'s> Drive<'s> {
             }
             Event::Reset(tunnel) => {
                 if let Some(index) = self.flows[end as usize].remove(&tunnel) {
-                    let why = "the tunnel was reset".to_owned();
-                    self.transfers[index].end(self.now, Some(why));
+                    self.transfers[index].end(self.now, Some(RESET.to_owned()));
                 }
             }
             Event::Done(tunnel) => {
@@ -368,6 +368,11 @@ impl<'s> Drive<'s> {
                         let _ = side.finish(tunnel);
                         transfer.end(self.now, None);
                     }
+                }
+                Ok(Read::BrokenOff) => {
+                    side.reset(tunnel);
+                    self.flows[end as usize].remove(&tunnel);
+                    return transfer.end(self.now, Some(RESET.to_owned()));
                 }
                 Ok(Read::Blocked) | Err(_) => return,
             }

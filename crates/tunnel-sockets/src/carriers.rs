@@ -138,6 +138,14 @@ impl Carriers {
         }
     }
 
+    pub(crate) fn break_off(&mut self, tunnel: TunnelId) -> bool {
+        if tunnel.connection.is_elsewhere() {
+            self.http2.break_off(tunnel)
+        } else {
+            self.quic.break_off(tunnel)
+        }
+    }
+
     pub(crate) fn reset(&mut self, tunnel: TunnelId) {
         if tunnel.connection.is_elsewhere() {
             self.http2.reset(tunnel);

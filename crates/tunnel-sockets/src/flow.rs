@@ -4,7 +4,7 @@ use crate::awaited::AwaitedAnswer;
 use crate::carriers::Carriers;
 use crate::near_end::Keep;
 use crate::stalled::Intake;
-use bentpipe_sockets::socket;
+use bentpipe_sockets::{socket, tcp};
 use bentpipe_tunnel::{Closed, Read, TunnelId};
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -46,6 +46,13 @@ pub(crate) enum Fate {
     Broken,
 }
 
+/// One end of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Socket,
+    Tunnel,
+}
+
 /// One TCP connection and its tunnel.
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -58,11 +65,13 @@ pub(crate) struct Flow {
     outward: VecDeque<Bytes>,
     /// For the tunnel.
     inward: Bytes,
-    /// The socket's FIN was read, and told the tunnel.
+    /// The end that was reset behind what it had said, which the other end has yet to take before it is reset too.
+    reset: Option<End>,
+    /// The socket's FIN was read, or its reset, and told the tunnel; or the tunnel's reset was read.
     read_done: bool,
     /// The tunnel's FIN was read, and told the socket.
     write_done: bool,
-    /// The tunnel's FIN was read.
+    /// The tunnel's FIN was read, or its reset.
     final_seen: bool,
     /// When the tunnel is reset, because the socket has failed.
     fails_at: Option<Instant>,
@@ -90,6 +99,7 @@ impl Flow {
             awaited: None,
             outward: VecDeque::new(),
             inward: Bytes::new(),
+            reset: None,
             read_done: false,
             write_done: false,
             final_seen: false,
@@ -103,7 +113,7 @@ impl Flow {
 
     /// Whether all that is left is for the socket to take what has come.
     pub(crate) fn only_delivers(&self) -> bool {
-        self.read_done && self.final_seen
+        self.read_done && self.final_seen && self.fails_at.is_none()
     }
 
     /// Whether the far side has yet to answer.
@@ -117,9 +127,17 @@ impl Flow {
         self.outward.clear();
     }
 
-    /// Whether its tunnel has had the time to deliver what the socket had said.
+    /// Whether its tunnel has had the time to deliver what the socket had said, or its socket what the tunnel had.
     pub(crate) fn has_failed(&self) -> bool {
-        self.fails_at.is_some_and(|at| at <= Instant::now())
+        let ends = self.reset == Some(End::Tunnel)
+            && (self.is_delivered() || self.active.elapsed() >= GRACE);
+        ends || self.fails_at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Whether the socket has sent all that came, as far as it ever will: closing it by a reset drops the rest.
+    fn is_delivered(&self) -> bool {
+        let waits = || tcp::unsent(&self.socket).is_ok_and(|unsent| unsent.0 > 0);
+        self.outward.is_empty() && (self.fails_at.is_some() || !waits())
     }
 
     /// Bytes read of the socket and written to it since the last call.
@@ -140,7 +158,10 @@ impl Flow {
         for _ in 0..ROUNDS {
             match self.carry_both(side, buffer, &mut inward, &mut outward) {
                 Err(Broken) => return Fate::Broken,
-                Ok(_) if self.read_done && self.write_done => return Fate::Over,
+                // Of one that was reset the peer tells when it has all.
+                Ok(_) if self.read_done && self.write_done && self.reset.is_none() => {
+                    return Fate::Over;
+                }
                 Ok(false) => return Fate::Waits,
                 Ok(true) => {}
             }
@@ -168,20 +189,32 @@ impl Flow {
         }
         if self.inward.is_empty() {
             match self.socket.read(buffer) {
-                Ok(0) => {
+                Ok(0) if self.reset.is_none() => {
                     side.finish(self.tunnel)?;
                     self.read_done = true;
                     return Ok(true);
                 }
-                Ok(read) => {
+                Ok(read @ 1..) => {
                     self.moved[0] += read as u64;
                     self.inward = Bytes::copy_from_slice(&buffer[..read]);
                 }
                 Err(error) if waits(&error) => return Ok(false),
-                Err(_) => return Err(Broken),
+                // An error that a write has told is an end to who reads.
+                Ok(_) | Err(_) => return self.break_off(side),
             }
         }
         Ok(side.write(self.tunnel, &mut self.inward)? > 0 && self.inward.is_empty())
+    }
+
+    /// The socket was reset, and all that it had said is in the tunnel, which ends behind that.
+    fn break_off(&mut self, side: &mut Carriers) -> Result<bool, Broken> {
+        if !side.break_off(self.tunnel) {
+            return Err(Broken);
+        }
+        self.reset = Some(End::Socket);
+        self.read_done = true;
+        self.fail();
+        Ok(true)
     }
 
     /// From the tunnel to the socket; whether anything moved.
@@ -199,10 +232,7 @@ impl Flow {
             }
         }
         if self.outward.is_empty() && self.final_seen {
-            self.write_done = true;
-            // The other end may have closed meanwhile, which reading tells.
-            let _ = self.socket.shutdown(Shutdown::Write);
-            return Ok(true);
+            return self.end_outward();
         }
         match self.write() {
             Ok(written) => {
@@ -215,13 +245,31 @@ impl Flow {
                 self.compact();
                 Ok(false)
             }
-            // Without this the other end would lose what is on its way.
-            Err(_) if self.read_done => {
+            // Ended at once, the tunnel would lose what is on its way, or not read of the socket yet.
+            Err(_) => {
+                if !self.read_done {
+                    self.reset = Some(End::Socket);
+                }
                 self.fail();
                 Ok(true)
             }
-            Err(_) => Err(Broken),
         }
+    }
+
+    /// All that came of the tunnel is written.
+    fn end_outward(&mut self) -> Result<bool, Broken> {
+        if self.reset == Some(End::Tunnel) {
+            // Where the kernel has yet to send some of it, that is looked at again by and by.
+            return if self.is_delivered() {
+                Err(Broken)
+            } else {
+                Ok(false)
+            };
+        }
+        self.write_done = true;
+        // The other end may have closed meanwhile, which reading tells.
+        let _ = self.socket.shutdown(Shutdown::Write);
+        Ok(true)
     }
 
     /// Takes what has come off the tunnel, as much as one write is to have; whether there is anything to do for it.
@@ -234,6 +282,11 @@ impl Flow {
                     self.outward.push_back(data);
                 }
                 Ok(Read::Final) => self.final_seen = true,
+                Ok(Read::BrokenOff) => {
+                    self.reset = Some(End::Tunnel);
+                    (self.final_seen, self.read_done) = (true, true);
+                    self.active = Instant::now();
+                }
                 Ok(Read::Blocked) => break,
                 // What came before the reset is written first.
                 Err(_) if held > 0 => break,

@@ -56,6 +56,23 @@ impl Pair {
         Self::new(all())
     }
 
+    /// The far end comes to count so many flows as reset, the near one all of which it has heard that they stood, and neither any as ended.
+    fn end_as_resets(&self, count: u64) {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let [near, far] = [0, 1].map(|end| {
+                let status = self.handles[end].status(Duration::from_secs(5));
+                let counters = status.unwrap().counters;
+                (counters.opened, counters.reset, counters.ended)
+            });
+            if near == (near.0, near.0, 0) && far == (count, count, 0) {
+                return;
+            }
+            assert!(Instant::now() < until, "{near:?} {far:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// A client's end of a connection that is carried to `target`.
     fn client(&self, target: Target) -> TcpStream {
         support::client(&self.near, target)
@@ -395,6 +412,112 @@ fn what_was_said_before_a_reset_arrives() {
     assert_eq!(server.join().unwrap(), 3_000_000);
 }
 
+/// Closes a socket by a reset.
+fn abort(socket: TcpStream) {
+    bentpipe_sockets::socket::abort_on_close(&socket, true).unwrap();
+    drop(socket);
+}
+
+/// All that comes before a reset, which has to come.
+fn read_to_reset(mut socket: &TcpStream) -> usize {
+    let mut got = Vec::new();
+    let end = socket.read_to_end(&mut got);
+    assert!(is_reset(end), "an end in order behind {}", got.len());
+    got.len()
+}
+
+/// What an end says right before it resets the connection is not overtaken by the reset.
+#[test]
+fn what_is_said_right_before_a_reset_arrives() {
+    let pair = Pair::open();
+    for _ in 0..25 {
+        let begun = Instant::now();
+        // A server that refuses a request whose rest it does not read: its kernel resets the connection when it closes.
+        let (target, server) = serve(|mut socket| {
+            socket.peek(&mut [0]).unwrap();
+            socket.write_all(&[7; 3000]).unwrap();
+        });
+        let mut client = pair.client(target);
+        client.write_all(b"never read").unwrap();
+        assert_eq!(read_to_reset(&client), 3000);
+        server.join().unwrap();
+        // And a client that gives up, perhaps before its server is dialled.
+        let (target, server) = serve(|socket| read_to_reset(&socket));
+        let mut client = pair.client(target);
+        client.write_all(&[7; 3000]).unwrap();
+        abort(client);
+        assert_eq!(server.join().unwrap(), 3000);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+    pair.end_as_resets(50);
+}
+
+/// Also where it is the answer to one that has ended its own side.
+#[test]
+fn what_is_said_before_a_reset_behind_a_half_close_arrives() {
+    let pair = Pair::open();
+    for _ in 0..25 {
+        let (target, server) = serve(|mut socket| {
+            assert_eq!(socket.read_to_end(&mut Vec::new()).unwrap(), 5);
+            socket.write_all(&[7; 3000]).unwrap();
+            abort(socket);
+        });
+        let mut client = pair.client(target);
+        client.write_all(b"hello").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_to_reset(&client), 3000);
+        server.join().unwrap();
+    }
+    pair.end_as_resets(25);
+}
+
+/// A client that gives a download up stops its server at once.
+#[test]
+fn a_server_whose_client_aborts_stops_within_a_second() {
+    let pair = Pair::open();
+    let (target, server) = serve(|mut socket| {
+        while socket.write_all(&[7; 64 << 10]).is_ok() {}
+        Instant::now()
+    });
+    let mut client = pair.client(target);
+    client.read_exact(&mut vec![0; 5_000_000]).unwrap();
+    let aborted = Instant::now();
+    abort(client);
+    let took = server.join().unwrap() - aborted;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    pair.end_as_resets(1);
+}
+
+/// What was said before a reset waits for a reader that is slow, and not for ever for one that stands still.
+#[test]
+fn a_slow_reader_gets_what_was_said_before_a_reset_and_one_that_stands_still_is_given_up() {
+    let pair = Pair::open();
+    let download = || {
+        let (target, server) = serve(|mut socket| {
+            socket.write_all(&[7; 300_000]).unwrap();
+            while bentpipe_sockets::tcp::unacknowledged(&socket).unwrap() > Bytes(0) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            abort(socket);
+        });
+        let client = pair.client(target);
+        server.join().unwrap();
+        client
+    };
+    let slow = download();
+    thread::sleep(Duration::from_millis(1500));
+    assert_eq!(read_to_reset(&slow), 300_000);
+    let still = download();
+    let begun = Instant::now();
+    while !matches!(still.take_error(), Ok(Some(_))) {
+        let waits = begun.elapsed();
+        assert!(waits < Duration::from_secs(15), "it is not given up");
+        thread::sleep(Duration::from_millis(50));
+    }
+    pair.end_as_resets(2);
+}
+
 /// A reset behind a half-close is told, and so is one of who is not read.
 #[test]
 fn a_reset_that_reading_does_not_tell_is_told() {
@@ -427,8 +550,7 @@ fn a_reset_that_reading_does_not_tell_is_told() {
                 }
             }
         }
-        bentpipe_sockets::socket::abort_on_close(&client, true).unwrap();
-        drop(client);
+        abort(client);
         server.join().unwrap();
     }
 }

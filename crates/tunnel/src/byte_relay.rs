@@ -2,9 +2,9 @@
 
 use crate::endpoint::{Closed, Event, Read, Role, Side, TunnelId};
 use crate::http3::engine_id;
-use crate::tunnel_stream::{PIECE, Phase};
+use crate::tunnel_stream::{PIECE, Phase, Stream};
 use bentpipe_connect_tcp::Framing;
-use bentpipe_quic::{Quic, StreamRef};
+use bentpipe_quic::{Code, End, Quic, StreamRef};
 use bytes::Bytes;
 use h3wire::H3Code;
 
@@ -124,11 +124,27 @@ impl<Q: Quic> Side<Q> {
         Ok(())
     }
 
+    /// The socket was reset behind what it has said: the peer gets that, and then the end of the stream without FINAL_DATA, for which it
+    /// resets the tunnel. Whether it can be told so; where it cannot, the tunnel is to be reset at once.
+    pub fn break_off(&mut self, tunnel: TunnelId) -> bool {
+        let tells = self.stream(tunnel).is_some_and(Stream::break_off);
+        if tells {
+            self.flush(tunnel);
+        }
+        tells
+    }
+
     /// The tunnel is given up: TCP's RST.
     pub fn reset(&mut self, tunnel: TunnelId) {
-        if self.stream(tunnel).is_some() {
+        if let Some(stream) = self.stream(tunnel) {
+            let broken_off = stream.broken_off;
             self.forget(tunnel);
             self.cancel(tunnel);
+            if broken_off {
+                // To the engine a direction that has ended is done, but some of it may not have arrived.
+                let code = Code(H3Code::CONNECT_ERROR.0);
+                let _ = self.quic.end(tunnel, End::Reset(code));
+            }
         }
     }
 
@@ -139,12 +155,10 @@ impl<Q: Quic> Side<Q> {
         let Some(stream) = http.streams.get_mut(&tunnel.stream.0) else {
             return;
         };
-        if !stream.finishing || stream.final_sent || !stream.outbox.is_empty() {
+        if !stream.finishing || !stream.outbox.is_empty() {
             return;
         }
-        if let Framing::Capsules(_) = stream.framing
-            && !stream.unheard
-        {
+        if stream.has_final() && !stream.final_sent {
             let last = stream.framing.header(0, true);
             let id = engine_id(tunnel.stream);
             if let Ok(frame) = http.engine.send_data(id, last.len() as u64, false) {
@@ -166,8 +180,7 @@ impl<Q: Quic> Side<Q> {
         let Some(stream) = http.streams.get_mut(&tunnel.stream.0) else {
             return;
         };
-        let both = !matches!(stream.framing, Framing::Capsules(_)) || stream.final_read;
-        if stream.final_sent && both && stream.outbox.is_empty() && !stream.closed {
+        if stream.may_close() {
             let id = engine_id(tunnel.stream);
             stream.closed = stream.unheard || http.engine.send_data(id, 0, true).is_ok();
             self.settle(tunnel.connection);

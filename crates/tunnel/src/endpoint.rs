@@ -34,6 +34,8 @@ pub enum Read {
     Data(Bytes),
     /// There are no more: the peer's FIN.
     Final,
+    /// There are no more, and no FIN: behind what it has said the peer's socket was reset. The tunnel is to be reset when that is delivered.
+    BrokenOff,
     /// Nothing for now: [`Event::Readable`] will come.
     Blocked,
 }

@@ -355,6 +355,23 @@ impl Http2 {
         Ok(())
     }
 
+    /// The socket was reset behind what it has said, as [`Side::break_off`](crate::Side::break_off).
+    pub fn break_off(&mut self, tunnel: TunnelId) -> bool {
+        let Some(found) = self.connections.get_mut(&tunnel.connection) else {
+            return false;
+        };
+        let stream = found.tunnels.get_mut(&tunnel.stream.0);
+        let tells = stream.is_some_and(|stream| {
+            let tells = stream.state.break_off();
+            if tells {
+                stream.flush();
+            }
+            tells
+        });
+        found.end_if_over(tunnel.stream.0, &mut self.events);
+        tells
+    }
+
     /// The tunnel is given up: TCP's RST.
     pub fn reset(&mut self, tunnel: TunnelId) {
         if let Some(found) = self.connections.get_mut(&tunnel.connection)

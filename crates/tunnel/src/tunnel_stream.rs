@@ -38,7 +38,9 @@ pub(crate) struct Stream {
     pub(crate) starved: bool,
     /// The driver writes no more.
     pub(crate) finishing: bool,
-    /// FINAL_DATA is in the outbox, or further.
+    /// Our direction of the stream ends without FINAL_DATA: behind what the driver wrote its socket was reset.
+    pub(crate) broken_off: bool,
+    /// FINAL_DATA is in the outbox, or further, or there is to be none and the outbox is empty.
     pub(crate) final_sent: bool,
     /// The peer's FIN has come.
     pub(crate) final_seen: bool,
@@ -65,6 +67,7 @@ impl Stream {
             outbox: VecDeque::new(),
             starved: false,
             finishing: false,
+            broken_off: false,
             final_sent: false,
             final_seen: false,
             final_read: false,
@@ -98,10 +101,40 @@ impl Stream {
     /// The peer's direction of the stream has ended.
     pub(crate) fn take_end(&mut self) -> Result<(), Broken> {
         self.ended = true;
-        if self.phase != Phase::Refused && self.decoder.end()? {
-            self.take_final();
+        if self.phase == Phase::Refused {
+            return Ok(());
+        }
+        match self.decoder.end() {
+            Ok(true) => self.take_final(),
+            Ok(false) => {}
+            // What came before is delivered first, as by a TCP that was reset behind it.
+            Err(Broken::NoFinal) if self.phase == Phase::Open || !self.inbox.is_empty() => {
+                self.inbox.push_back(Read::BrokenOff);
+            }
+            Err(broken) => return Err(broken),
         }
         Ok(())
+    }
+
+    /// The driver's socket was reset: no FINAL_DATA follows what it has said. Whether the end of the stream can tell that.
+    pub(crate) fn break_off(&mut self) -> bool {
+        let with_capsules = matches!(self.framing, Framing::Capsules(_));
+        let tells = with_capsules && !self.finishing && !self.unheard;
+        self.broken_off |= tells;
+        self.finishing |= tells;
+        tells
+    }
+
+    /// Whether FINAL_DATA ends what we say.
+    pub(crate) fn has_final(&self) -> bool {
+        matches!(self.framing, Framing::Capsules(_)) && !self.unheard && !self.broken_off
+    }
+
+    /// Whether our direction of the stream is to end now: with FINAL_DATA, once both sides have said that they have no more.
+    pub(crate) fn may_close(&self) -> bool {
+        let capsules = matches!(self.framing, Framing::Capsules(_)) && !self.broken_off;
+        let both = !capsules || self.final_read;
+        self.final_sent && both && self.outbox.is_empty() && !self.closed
     }
 
     fn take_final(&mut self) {

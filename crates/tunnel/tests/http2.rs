@@ -91,6 +91,34 @@ fn thousands_of_tunnels_come_and_go_on_one_connection() {
     }
 }
 
+/// The stream ends without FINAL_DATA behind what was said before.
+#[test]
+fn what_was_said_before_a_tunnel_is_broken_off_arrives() {
+    for own in [NEAR, FAR] {
+        let mut pair = Pair::new();
+        let tunnels = pair.stand();
+        let other = 1 - own;
+        let said = Chunk::from(vec![7; 30_000]);
+        pair.sides[own]
+            .write(tunnels[own], &mut said.clone())
+            .unwrap();
+        assert!(pair.sides[own].break_off(tunnels[own]));
+        pair.run();
+        let mut got = Vec::new();
+        while let Read::Data(data) = pair.sides[other].read(tunnels[other]).unwrap() {
+            got.extend(data);
+        }
+        assert_eq!(got, said);
+        assert!(!pair.told[other].contains(&Event::Reset(tunnels[other])));
+        pair.sides[other].reset(tunnels[other]);
+        pair.run();
+        assert!(pair.told[own].contains(&Event::Reset(tunnels[own])));
+        assert!(!pair.sides[own].has(tunnels[own]));
+        // The connection goes on.
+        pair.stand();
+    }
+}
+
 #[test]
 fn a_request_that_is_given_up_is_told() {
     let mut pair = Pair::new();

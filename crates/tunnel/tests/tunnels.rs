@@ -7,7 +7,7 @@ mod support;
 use bentpipe_base::Instant;
 use bentpipe_connect_tcp::DialError;
 use bentpipe_quic::{Code, Direction, End, Quic, StreamRef};
-use bentpipe_tunnel::{Closed, Event, OpenError};
+use bentpipe_tunnel::{Closed, Event, OpenError, Read};
 use bytes::Bytes;
 use std::time::Duration;
 use support::{Pair, read, write};
@@ -332,30 +332,116 @@ fn what_a_far_end_says_that_listens_no_more_is_not_lost() {
     pair.until(|pair| pair.near_told.contains(&Event::Reset(tunnel)));
 }
 
-/// A peer whose stream simply ends has not said FINAL_DATA: that is a reset. One that says more after it breaks the protocol.
+/// A tunnel on which the near side, by hand, has sent a frame of DATA with `body`, and the end of the stream.
+fn ends_with(body: &[u8]) -> (Pair, StreamRef) {
+    let mut pair = Pair::over(0.0);
+    let tunnel = pair.stand();
+    let mut frame = vec![0, body.len() as u8];
+    frame.extend_from_slice(body);
+    let quic = pair.near.quic_mut();
+    let written = quic.write(tunnel, &mut Bytes::from(frame.clone()));
+    assert_eq!(written, Ok(frame.len()));
+    quic.end(tunnel, End::Finish).unwrap();
+    pair.run_for(Duration::from_secs(1));
+    (pair, tunnel)
+}
+
+/// A peer that says more after FINAL_DATA breaks the protocol.
 #[test]
 fn a_stream_that_breaks_the_protocol_is_a_reset() {
-    for last in [
-        &b""[..],
-        b"\xa0\x28\xd7\xf2\x05ab",
-        b"\xa0\x28\xd7\xf3\x00\x17\x00",
+    let (mut pair, tunnel) = ends_with(b"\xa0\x28\xd7\xf3\x00\x17\x00");
+    read(&mut pair.far, tunnel);
+    pair.until(|pair| pair.far_told.contains(&Event::Reset(tunnel)));
+    assert_eq!(pair.far.tunnels(pair.connection), 0);
+}
+
+/// A peer whose stream simply ends has not said FINAL_DATA: that is a reset, behind what it has said.
+#[test]
+fn a_stream_that_ends_without_final_data_is_a_reset_behind_what_was_said() {
+    for (body, said) in [
+        (&b""[..], &b""[..]),
+        (b"\xa0\x28\xd7\xf2\x02ab", b"ab"),
+        (b"\xa0\x28\xd7\xf2\x05ab", b"ab"),
     ] {
-        let mut pair = Pair::over(0.0);
-        let tunnel = pair.stand();
-        // By hand, past the near side: a frame of DATA with what is above, and the end.
-        let mut frame = vec![0, last.len() as u8];
-        frame.extend_from_slice(last);
-        let quic = pair.near.quic_mut();
-        assert_eq!(
-            quic.write(tunnel, &mut Bytes::from(frame.clone())),
-            Ok(frame.len())
-        );
-        quic.end(tunnel, End::Finish).unwrap();
-        pair.run_for(Duration::from_secs(1));
-        read(&mut pair.far, tunnel);
-        pair.until(|pair| pair.far_told.contains(&Event::Reset(tunnel)));
-        assert_eq!(pair.far.tunnels(pair.connection), 0);
+        let (mut pair, tunnel) = ends_with(body);
+        assert!(pair.far_told.contains(&Event::Readable(tunnel)));
+        if !said.is_empty() {
+            assert_eq!(
+                pair.far.read(tunnel),
+                Ok(Read::Data(Bytes::from_static(said)))
+            );
+        }
+        assert_eq!(pair.far.read(tunnel), Ok(Read::BrokenOff));
+        assert!(!pair.far_told.contains(&Event::Reset(tunnel)));
+        pair.far.reset(tunnel);
+        pair.until(|pair| pair.near_told.contains(&Event::Reset(tunnel)));
+        assert_eq!(pair.near.tunnels(pair.connection), 0);
     }
+}
+
+/// What a side says and then breaks off arrives whole over a link that loses packets, and neither side's end is told as a FIN.
+#[test]
+fn what_was_said_before_a_tunnel_is_broken_off_arrives() {
+    for near_first in [true, false] {
+        let mut pair = Pair::over(0.05);
+        let tunnel = pair.stand();
+        let [first, _] = pair.sides(near_first);
+        write(first, tunnel, &[7; 200_000]);
+        assert!(first.break_off(tunnel));
+        assert!(!first.break_off(tunnel), "it is broken off");
+        let more = &mut Bytes::from_static(b"x");
+        assert_eq!(first.write(tunnel, more), Err(Closed));
+        let (mut got, end) = (0, pair.now + Duration::from_secs(20));
+        while got < 200_000 && pair.now < end {
+            pair.run_for(Duration::from_millis(10));
+            let (data, last) = read(pair.sides(near_first)[1], tunnel);
+            assert!(!last);
+            got += data.len();
+        }
+        assert_eq!(got, 200_000);
+        pair.sides(near_first)[1].reset(tunnel);
+        pair.run_for(Duration::from_secs(5));
+        let told = [&pair.far_told, &pair.near_told][usize::from(near_first)];
+        assert!(told.contains(&Event::Reset(tunnel)));
+        assert!(!told.contains(&Event::Done(tunnel)));
+    }
+}
+
+/// Before its target is dialled, what a near side has said is kept, and where it has said nothing nobody is dialled any more.
+#[test]
+fn a_request_that_is_broken_off_is_dialled_for_what_it_said() {
+    for said in [&b"hello"[..], b""] {
+        let mut pair = Pair::over(0.0);
+        let tunnel = pair.open("192.0.2.1:80");
+        if !said.is_empty() {
+            write(&mut pair.near, tunnel, said);
+        }
+        assert!(pair.near.break_off(tunnel));
+        pair.until(|pair| pair.asked().is_some());
+        pair.run_for(Duration::from_secs(1));
+        let given_up = pair.far_told.contains(&Event::Reset(tunnel));
+        assert_eq!(given_up, said.is_empty());
+        if !given_up {
+            pair.far.accept(tunnel).unwrap();
+            let hello = Bytes::from_static(said);
+            assert_eq!(pair.far.read(tunnel), Ok(Read::Data(hello)));
+            assert_eq!(pair.far.read(tunnel), Ok(Read::BrokenOff));
+        }
+    }
+}
+
+/// What is given up behind a break-off is reset all the same, and so the peer's window is free.
+#[test]
+fn a_tunnel_that_was_broken_off_can_be_reset() {
+    let mut pair = Pair::over(0.0);
+    let tunnel = pair.stand();
+    write(&mut pair.near, tunnel, &[7; 5000]);
+    assert!(pair.near.break_off(tunnel));
+    pair.run_for(Duration::from_secs(1));
+    assert!(!pair.far_told.contains(&Event::Reset(tunnel)));
+    pair.near.reset(tunnel);
+    pair.until(|pair| pair.far_told.contains(&Event::Reset(tunnel)));
+    assert_eq!(pair.far.tunnels(pair.connection), 0);
 }
 
 /// What is no request for a tunnel is refused by the far side itself, and the driver hears nothing.

@@ -181,9 +181,7 @@ impl Http2Tunnel {
             return;
         }
         self.state.final_sent = true;
-        if let Framing::Capsules(_) = self.state.framing
-            && !self.state.unheard
-        {
+        if self.state.has_final() {
             let last = self.state.framing.header(0, true);
             self.state.put(&[], &last, Bytes::new());
             self.flush();
@@ -192,11 +190,7 @@ impl Http2Tunnel {
 
     /// Ends our direction where that is due, as on HTTP/3; whether the tunnel is over.
     pub(crate) fn close_if_done(&mut self) -> bool {
-        let both = !matches!(self.state.framing, Framing::Capsules(_)) || self.state.final_read;
-        if self.state.final_sent
-            && both
-            && self.state.outbox.is_empty()
-            && !self.state.closed
+        if self.state.may_close()
             && let Some(send) = &mut self.send
         {
             self.state.closed = self.state.unheard || send.send_data(Bytes::new(), true).is_ok();

@@ -72,7 +72,7 @@ fn all_that_a_far_end_says_is_read_though_it_listens_no_more() {
         match far.near.read(tunnel).unwrap() {
             Read::Data(data) => read.extend(data),
             Read::Final => break,
-            Read::Blocked => panic!("the end is missing behind {read:?}"),
+            Read::BrokenOff | Read::Blocked => panic!("the end is missing behind {read:?}"),
         }
         far.say(&[]);
     }

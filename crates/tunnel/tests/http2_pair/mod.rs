@@ -199,7 +199,7 @@ impl Pair {
                 match got {
                     Read::Data(got) => read.extend_from_slice(&got),
                     Read::Final => ended = true,
-                    Read::Blocked => break,
+                    Read::BrokenOff | Read::Blocked => break,
                 }
             }
             self.run();

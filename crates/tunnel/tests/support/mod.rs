@@ -156,6 +156,15 @@ impl Pair {
         })
     }
 
+    /// Both sides, the near one first or second.
+    pub(crate) fn sides(&mut self, near_first: bool) -> [&mut Side<Endpoint>; 2] {
+        if near_first {
+            [&mut self.near, &mut self.far]
+        } else {
+            [&mut self.far, &mut self.near]
+        }
+    }
+
     /// Runs for at most a minute, until `done`.
     pub(crate) fn until(&mut self, done: impl Fn(&Self) -> bool) {
         let end = self.now + Duration::from_secs(60);
@@ -229,7 +238,7 @@ pub(crate) fn read(side: &mut Side<Endpoint>, tunnel: TunnelId) -> (Vec<u8>, boo
         match side.read(tunnel) {
             Ok(Read::Data(piece)) => data.extend_from_slice(&piece),
             Ok(Read::Final) => last = true,
-            Ok(Read::Blocked) | Err(_) => return (data, last),
+            Ok(Read::BrokenOff | Read::Blocked) | Err(_) => return (data, last),
         }
     }
 }
