@@ -383,6 +383,21 @@ mod tests {
         assert!({ got.iter().enumerate() }.all(|(at, &byte)| usize::from(byte) == at / 1_400));
     }
 
+    /// Behind a reset of the tunnel it goes on while the socket takes what has come, and ends when that is sent.
+    #[test]
+    fn a_socket_that_takes_nothing_behind_a_reset_is_given_up() {
+        let (mut flow, _other) = flow();
+        flow.outward.push_back(Bytes::from_static(b"the last"));
+        flow.active = Instant::now() - GRACE;
+        assert!(!flow.has_failed(), "nothing was reset");
+        flow.reset = Some(End::Tunnel);
+        assert!(flow.has_failed());
+        flow.active = Instant::now();
+        assert!(!flow.has_failed());
+        flow.write().unwrap();
+        assert!(flow.has_failed());
+    }
+
     #[test]
     fn what_waits_keeps_its_order_and_no_batch_of_packets() {
         let (mut flow, _other) = flow();
