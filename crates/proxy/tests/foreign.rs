@@ -25,8 +25,12 @@ use std::thread;
 fn asks_as_any_client(run: impl Fn(&[&str]) -> Vec<String>) {
     let got = run(&["download", &source(4_000_000), "4000000"]);
     assert_eq!(got, ["downloaded 4000000"]);
-    // H3_CONNECT_ERROR (RFC 9114, section 4.4).
-    assert_eq!(run(&["reset", &resetting()]), ["reset 0x10f"; 2]);
+    // What was said before a reset is not overtaken by it where the end of the stream tells it; where it cannot, with classic CONNECT,
+    // there is H3_CONNECT_ERROR (RFC 9114, section 4.4).
+    assert_eq!(
+        run(&["reset", &resetting()]),
+        ["no FINAL_DATA", "reset 0x10f"]
+    );
     let (port, ends) = watching();
     assert_eq!(run(&["abandon", &port]), ["abandoned"]);
     let end = ends.recv_timeout(PATIENCE).unwrap();

@@ -367,6 +367,8 @@ mod tests {
             waiting > Bytes(0) && waiting < Bytes(written),
             "{waiting} of {written}"
         );
+        let unsent = unsent(&near).unwrap();
+        assert!(unsent > Bytes(0) && unsent <= waiting, "{unsent} unsent");
     }
 
     #[test]

@@ -229,6 +229,13 @@ func (c *connection) reset(port string) error {
 		if err != nil {
 			return err
 		}
+		if protocol != "" {
+			if _, err = io.ReadAll(newCapsuleReader(stream)); !errors.Is(err, io.ErrUnexpectedEOF) {
+				return fmt.Errorf("it ended as if by a FIN: %w", err)
+			}
+			fmt.Println("no FINAL_DATA")
+			continue
+		}
 		_, err = io.ReadAll(stream)
 		var failed *http3.Error
 		if !errors.As(err, &failed) {
