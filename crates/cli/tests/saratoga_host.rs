@@ -65,6 +65,32 @@ fn a_directory_that_was_removed_is_told_on_both_sides() {
     assert!(told >= 4, "{said}");
 }
 
+/// What is put would lie where nobody sees it.
+#[test]
+fn a_directory_over_which_something_is_mounted_is_told_on_both_sides() {
+    bentpipe_os::need!(Root);
+    let place = tempfile::tempdir().unwrap();
+    let there = place.path().join("there");
+    std::fs::create_dir(&there).unwrap();
+    std::fs::write(place.path().join("a"), "content").unwrap();
+    let server = Server::start("", &there, &["--allow", "put"]);
+    let told = |command: &str, arguments: &[&str]| {
+        let done = Command::new(command).args(arguments).arg(&there).status();
+        assert!(done.unwrap().success(), "{command}");
+    };
+    told("mount", &["-t", "tmpfs", "none"]);
+    let mut given = shell("");
+    given.current_dir(place.path());
+    let given = given
+        .args(["saratoga", "give", &server.address, "a"])
+        .output();
+    told("umount", &["-l"]);
+    assert_code(&given.unwrap(), 1);
+    assert!(place.path().join("a").exists());
+    let said = server.end();
+    assert!(said.contains("another file system is there now"), "{said}");
+}
+
 /// It would replace what is there by nothing.
 #[test]
 fn what_nobody_can_write_is_not_put() {

@@ -77,12 +77,20 @@ impl Tree {
         self.0.fd.as_fd()
     }
 
-    /// That the directory is still there. One that was removed can be looked into, and has nothing in it.
+    /// That the directory is still there. One that was removed can be looked into, and has nothing in it; one over which something
+    /// is mounted has what nobody else sees.
     ///
     /// # Errors
-    /// One that was removed; what the kernel says.
+    /// One that was removed, or mounted over; what the kernel says.
     pub fn is_there(&self) -> Result<(), Error> {
+        // One that was renamed is not under its path.
+        let is_elsewhere = |stat: &rustix::fs::Stat| {
+            rustix::fs::stat(&*self.0.path).is_ok_and(|there| there.st_dev != stat.st_dev)
+        };
         let found = match rustix::fs::fstat(self.root()) {
+            Ok(stat) if stat.st_nlink > 0 && is_elsewhere(&stat) => io::Error::other(
+                "another file system is there now (mounted or unmounted since); start the server again",
+            ),
             Ok(stat) if stat.st_nlink > 0 => return Ok(()),
             Ok(_) => io::Error::other("it was removed; make it again, and start the server again"),
             Err(errno) => errno.into(),
