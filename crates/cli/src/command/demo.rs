@@ -284,7 +284,9 @@ fn verdict(strict: bool, selection: &Selection, rows: &[Row]) -> Result<Vec<Stri
         [first, ..] => Some(format!("{} runs failed, first: {first}", failed.len())),
     };
     if strict {
-        return first.map_or(Ok(Vec::new()), |why| Err(Failure::Run(anyhow!(why))));
+        let not_run = rows.iter().any(|row| !row.not_run.is_empty());
+        let why = first.or_else(|| not_run.then(|| "some cells were not run".to_owned()));
+        return why.map_or(Ok(Vec::new()), |why| Err(Failure::Run(anyhow!(why))));
     }
     contrast::judge(selection, rows).map_err(|why| {
         let first = first.as_ref().map(|first| format!("; {first}"));
