@@ -504,3 +504,37 @@ fn a_file_that_does_not_tell_its_size_is_not_taken_for_empty() {
     assert!(made.unwrap().success());
     assert!(run(&served, put(&pipe, "pipe")).is_err());
 }
+
+/// A packet takes as long as twenty round trips and more: questions, each answered at once, would leave no room for content.
+#[test]
+fn questions_leave_room_for_content_on_a_slow_line() {
+    for (rate, files, len) in [(9_600, 1, 3000), (64_000, 8, 3000)] {
+        let slowly = |link: &mut Link| link.rate = Rate::from_bits_per_sec(rate);
+        let (mut config, mut client) = (config(), client());
+        slowly(&mut config.link);
+        slowly(&mut client.link);
+        let served = Served::new(config);
+        let here = tempfile::tempdir().unwrap();
+        let tree = Tree::open(here.path()).unwrap();
+        let names: Vec<String> = (0..files).map(|file| format!("f{file}")).collect();
+        for name in &names {
+            std::fs::write(served.file(name), content(len)).unwrap();
+        }
+        let jobs = { names.iter() }.map(|name| Job::Get {
+            remote: name.clone(),
+            target: Target::File(tree.clone(), name.clone()),
+            size: None,
+            take: false,
+        });
+        let began = std::time::Instant::now();
+        for report in run_with(client, &served, jobs.collect()) {
+            report.result.unwrap();
+        }
+        for name in &names {
+            assert_eq!(std::fs::read(here.path().join(name)).unwrap(), content(len));
+        }
+        // The line takes 2.5 and 3 s for the content alone.
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(12), "{rate}: {took:?}");
+    }
+}

@@ -260,6 +260,13 @@ impl Sender {
         allowed.map_or(self.config.rate, |rate| rate.min(self.config.rate))
     }
 
+    /// Between questions. On a slow line they leave the time of four packets of content between them, up to two seconds: each
+    /// has an answer at once where the round trip is short, and they would have the whole line.
+    fn interval(&self, now: Instant) -> Duration {
+        let packets = { self.rate() }.serialisation(Bytes(4 * u64::from(self.reach.content())));
+        self.timing.interval(now).max(packets.min(UNANSWERED))
+    }
+
     fn end(&mut self, event: Event) {
         if self.state != State::Over {
             self.state = State::Over;
@@ -309,7 +316,7 @@ impl Sender {
         self.number += 1;
         self.progress.transmitted += u64::from(len);
         if ask {
-            self.ask_at = now + self.timing.interval(now);
+            self.ask_at = now + self.interval(now);
             self.ask_now = false;
         }
         let size = Bytes((data.header_len() + len as usize) as u64) + self.config.overhead;

@@ -142,7 +142,7 @@ impl Sender {
             if !status.voluntary {
                 self.timing.sample(now.since(sent));
                 // The first questions are asked without knowing how long an answer takes.
-                self.ask_at = self.ask_at.min(now + self.timing.interval(now));
+                self.ask_at = self.ask_at.min(now + self.interval(now));
             }
             let least = self.timing.least();
             self.window.on_report(number, self.rate(), least, now);
