@@ -139,7 +139,8 @@ impl Client {
         let puts = jobs.iter().all(|job| matches!(job, Job::Put { .. }));
         let asked = if puts { None } else { self.ask_rate() };
         let rate = if puts { self.config.link.rate } else { ASSUMED };
-        let mut job_queue = JobQueue::new(rate, self.config.parallel, most_at_once(), timer::now());
+        let able = most_at_once().min(self.config.link.most_sessions());
+        let mut job_queue = JobQueue::new(rate, self.config.parallel, able, timer::now());
         job_queue.add(jobs);
         let mut sum = Totals::default();
         while !job_queue.is_empty() {

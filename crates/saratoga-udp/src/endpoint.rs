@@ -40,6 +40,14 @@ pub struct Link {
     pub peer_port: Option<u16>,
 }
 
+impl Link {
+    /// Sessions that the rate is enough for: each has a packet in two thirds of `silence`, or its peer takes it for gone.
+    pub(crate) fn most_sessions(&self) -> usize {
+        let octets = self.rate.over(self.silence * 2 / 3).0;
+        usize::try_from(octets / u64::from(self.packet)).map_or(usize::MAX, |most| most.max(1))
+    }
+}
+
 /// Peer and session Id. Who asks from another port is another peer: a NAT has many behind one address.
 pub(crate) type Key = (SocketAddr, u32);
 

@@ -100,6 +100,11 @@ impl Server {
     /// A port that cannot be had, or descriptors for no session.
     pub fn new(tree: Tree, mut config: ServerConfig) -> Result<Self, Error> {
         config.max_sessions = capacity::serving(config.max_sessions)?;
+        let carried = config.link.most_sessions();
+        if carried < config.max_sessions {
+            tracing::info!(rate = %config.link.rate, sessions = carried, "the rate is enough for fewer sessions; who comes when there are so many waits");
+            config.max_sessions = carried;
+        }
         if let Some(name) = config.name.as_ref().filter(|name| name.len() > MOST_NAME) {
             let long = io::Error::other(format!("the name has more than {MOST_NAME} octets"));
             return Err(Error::file("send beacons of", name.as_str())(long));
