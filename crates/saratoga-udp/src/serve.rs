@@ -234,7 +234,7 @@ impl Server {
             };
             let over = match (&ended.result, &session.work) {
                 (Ok(_), _) if session.takes() => Over::Taken(session.seal().cloned().map(Box::new)),
-                (Ok(_), Work::Receiving(incoming)) if incoming.is_of_our_kind() => Over::Put,
+                (_, Work::Receiving(incoming)) if incoming.is_of_our_kind() => Over::Put,
                 (Err(Error::Misnamed { .. }), _) => Over::Put,
                 _ => continue,
             };

@@ -482,7 +482,7 @@ impl Server {
         if let Some(session) = self.endpoint.sessions.remove(&key)
             && let Work::Receiving(mut incoming) = session.work
         {
-            if incoming.is_verified() && incoming.is_of_our_kind() {
+            if incoming.is_of_our_kind() {
                 self.recent.note(key, Over::Put, timer::now());
             }
             incoming.let_go();

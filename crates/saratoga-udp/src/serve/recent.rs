@@ -20,8 +20,7 @@ const MOST: usize = 16_384;
 pub(super) enum Over {
     /// The file is with the peer, and deleted here; the final STATUS has this seal.
     Taken(Option<Box<Seal>>),
-    /// Its sender is one of ours, who draws another Id for each transfer: the file is here, or was named otherwise than it was
-    /// asked for.
+    /// Its sender is one of ours, who draws another Id for each transfer: what still comes of this one begins none.
     Put,
     /// The deletion of what has this path's hash ended with this code.
     Deleted(u64, Code),
@@ -80,7 +79,7 @@ impl Recent {
         }
     }
 
-    /// Whether `key` has put a file, or tried to.
+    /// Whether `key` has put a file, or ended otherwise.
     pub(super) fn is_put(&self, key: Key, now: Instant) -> bool {
         matches!(self.get(key, now), Some(Over::Put))
     }
