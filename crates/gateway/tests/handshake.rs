@@ -133,7 +133,8 @@ fn an_unreachable_destination_is_told_by_the_network() {
             Ip::V6 => ErrorKind::NetworkUnreachable,
         };
         assert_eq!(error.kind(), expected, "{error}");
-        assert!(start.elapsed() < Duration::from_secs(2));
+        // To silence it would be a minute.
+        assert!(start.elapsed() < Duration::from_secs(10));
     }
     let counters = gateway.meter.read();
     assert_eq!((counters.unreachable, counters.accepted), (2, 0));

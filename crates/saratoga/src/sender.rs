@@ -261,9 +261,10 @@ impl Sender {
     }
 
     /// Between questions. On a slow line they leave the time of four packets of content between them, up to two seconds: each
-    /// has an answer at once where the round trip is short, and they would have the whole line.
+    /// has an answer at once where the round trip is short, and they would have the whole line. The line's rate counts, not
+    /// what TFRC allows: it begins with little, and its first doublings wait for the answers.
     fn interval(&self, now: Instant) -> Duration {
-        let packets = { self.rate() }.serialisation(Bytes(4 * u64::from(self.reach.content())));
+        let packets = { self.config.rate }.serialisation(Bytes(4 * u64::from(self.reach.content())));
         self.timing.interval(now).max(packets.min(UNANSWERED))
     }
 
