@@ -274,10 +274,19 @@ impl Receiver {
         let fin_at = (from + len) as u64;
         let old = self.next;
         let gaps = !self.beyond.is_empty();
-        // No FIN lies within what is held already.
-        let behind = self.beyond.last().is_none_or(|(_, to)| fin_at >= to);
-        if fin && self.fin.is_none() && behind && fin_at >= self.next && fin_at <= self.edge {
-            self.fin = Some(fin_at);
+        if fin && !self.finished() && fin_at >= self.next && fin_at <= self.edge {
+            // No FIN beyond a gap lies within what is held already.
+            let behind = self.beyond.last().is_none_or(|(_, to)| fin_at >= to);
+            if from <= self.next as i64 {
+                // One in order counts whatever was said of another, and what lies behind it goes (Linux `tcp_fin`).
+                if !behind && self.fin != Some(fin_at) {
+                    self.beyond.clear();
+                    self.sacks.advanced(self.next, &self.beyond);
+                }
+                self.fin = Some(fin_at);
+            } else if self.fin.is_none() && behind {
+                self.fin = Some(fin_at);
+            }
         }
         // Bytes beyond the FIN do not belong to the stream.
         let edge = self.fin.unwrap_or(u64::MAX).min(self.edge.max(self.next));

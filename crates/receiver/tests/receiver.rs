@@ -173,3 +173,33 @@ fn after_a_silence_longer_than_a_timeout_each_segment_is_acknowledged_again() {
         [true, true, false, true]
     );
 }
+
+/// Somebody forged an end beyond a gap, whether acknowledgements tell of it or not: the stream ends where its own end is.
+#[test]
+fn an_end_in_order_counts_whatever_was_said_of_one_beyond_it() {
+    for (linux_sack, data_beyond) in [(false, false), (true, false), (false, true), (true, true)] {
+        let settings = Settings {
+            linux_sack,
+            ..settings(20)
+        };
+        let mut receiver = receiver_as(&settings);
+        let (offset, len) = (0, MSS.into());
+        let payload = Payload::Virtual { offset, len };
+        let forged = match data_beyond {
+            false => Payload::Virtual { offset, len: 0 },
+            true => Payload::Virtual { offset, len },
+        };
+        assert!(!receiver.take(1 + 5 * i64::from(MSS), &forged, true, NOW).fin);
+        assert!(!receiver.finished());
+        let taken = receiver.take(1, &payload, true, NOW);
+        assert!(taken.fin && taken.readable && receiver.finished());
+        assert_eq!(receiver.readable(), u64::from(MSS));
+        assert!(!receiver.has_gap() && receiver.blocks(4).is_empty());
+        // Both once more change nothing.
+        for (from, payload) in [(1, &payload), (1 + 5 * i64::from(MSS), &forged)] {
+            assert!(!receiver.take(from, payload, true, NOW).fin);
+        }
+        assert_eq!(receiver.readable(), u64::from(MSS));
+        assert!(receiver.finished());
+    }
+}
