@@ -12,6 +12,8 @@ mod crowd;
 mod killed;
 #[path = "carrier/liar.rs"]
 mod liar;
+#[path = "carrier/other_interface.rs"]
+mod other_interface;
 #[path = "carrier/path.rs"]
 mod path;
 #[path = "carrier/plain_link.rs"]

@@ -189,7 +189,11 @@ fn an_end_in_order_counts_whatever_was_said_of_one_beyond_it() {
             false => Payload::Virtual { offset, len: 0 },
             true => Payload::Virtual { offset, len },
         };
-        assert!(!receiver.take(1 + 5 * i64::from(MSS), &forged, true, NOW).fin);
+        assert!(
+            !receiver
+                .take(1 + 5 * i64::from(MSS), &forged, true, NOW)
+                .fin
+        );
         assert!(!receiver.finished());
         let taken = receiver.take(1, &payload, true, NOW);
         assert!(taken.fin && taken.readable && receiver.finished());

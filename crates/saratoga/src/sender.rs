@@ -264,7 +264,8 @@ impl Sender {
     /// has an answer at once where the round trip is short, and they would have the whole line. The line's rate counts, not
     /// what TFRC allows: it begins with little, and its first doublings wait for the answers.
     fn interval(&self, now: Instant) -> Duration {
-        let packets = { self.config.rate }.serialisation(Bytes(4 * u64::from(self.reach.content())));
+        let packets =
+            { self.config.rate }.serialisation(Bytes(4 * u64::from(self.reach.content())));
         self.timing.interval(now).max(packets.min(UNANSWERED))
     }
 

@@ -4,8 +4,9 @@
 //! By a priority the next chain, of another table ([`bentpipe_os::nft::HoldTable`]), has them wait for it. From space come, beside
 //! packets for such sockets, SYNs that it has to know before anybody decides about them, and packets of connections whose
 //! socket has ended before all of its bytes were there; and ICMP errors about packets of its own that were too long. So all of TCP waits that is not for another socket of the leg, and what is
-//! not for our own TCP goes on from there; as long as it attends, which the switch tells ([`QueueReader`]). What is for a socket of the leg
-//! waits in any case.
+//! not for our own TCP goes on from there; as long as it attends, which the switch tells ([`QueueReader`]). What is for a carried socket
+//! waits in any case, whichever interface it comes by: routes change in mid-connection, and what went past our own TCP straight to the
+//! socket would set the two apart for good. What our own TCP sends to the socket itself has a mark.
 //!
 //! After a handover two gateways carry, each the connections that began with it. What comes from space for a socket of the other
 //! goes to that one alone; what is for no socket waits for both, one after the other: each has a place of its own in the hook.
@@ -62,6 +63,7 @@ impl Ruleset {
         };
         let [from_socket, from_space] = self.marks.to_carry();
         let [output, input] = place.priorities();
+        let [to_socket, _] = self.marks.carrying();
         let (carried, space) = (self.marks.carried(), self.set(LegId::Sat));
         let others = [self.marks.sat(), self.marks.tracked(LegId::Sat)];
         let [plain, tracked] = others;
@@ -79,12 +81,13 @@ chain carrier_out_end {{
 }}
 chain {TAGS}{} {{
   type filter hook prerouting priority {}; policy accept;
+  meta mark {to_socket:#x} accept
+  meta l4proto tcp socket mark {carried:#x} meta priority set {from_space:#x} accept
   iifname != {space} accept
   {attended} icmp type destination-unreachable icmp code frag-needed meta priority set {from_space:#x}
   {attended} icmpv6 type packet-too-big meta priority set {from_space:#x}
   meta l4proto != tcp accept
   socket mark {{ {plain:#x}, {tracked:#x} }} accept
-  socket mark {carried:#x} meta priority set {from_space:#x} accept
   socket mark & {mask:#x} == {value:#x} accept
   {attended} meta priority set {from_space:#x}
 }}
