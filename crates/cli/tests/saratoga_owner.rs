@@ -1,4 +1,4 @@
-//! `bentpipe saratoga` on a file system that says for all files whose they are, as FAT and network file systems may.
+//! `bentpipe saratoga` on a file system of FUSE that says for all files whose they are, as FAT and network file systems may.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "it is said what is skipped")]
@@ -105,4 +105,45 @@ fn files_that_all_belong_to_another_are_gone_on_with() {
     let left = fs::read_dir(&foreign.1).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["a"]);
+}
+
+/// The kernel may still find there what another host has replaced: that would be deleted, and was never sent.
+#[test]
+fn what_may_be_replaced_unseen_is_neither_given_nor_taken() {
+    bentpipe_os::need!(Root, Program("python3"));
+    let (place, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Some(foreign) = Foreign::mount(place.path().join("foreign")) else {
+        return println!("SKIPPED: no FUSE here");
+    };
+    fs::write(foreign.1.join("a"), "content").unwrap();
+    let everything = ["--allow", "put,delete"];
+    let (of_other, of_foreign) = (
+        Server::start("", other.path(), &everything),
+        Server::start("", &foreign.1, &everything),
+    );
+    let runs = |command: &str, server: &Server, folder: &Path| {
+        let mut run = shell("");
+        run.args(["saratoga", command, &server.address, "a"]);
+        run.current_dir(folder).output().unwrap()
+    };
+    let here = tempfile::tempdir().unwrap();
+    let is_empty = |folder: &Path| fs::read_dir(folder).unwrap().count() == 0;
+    let why = "a network or FUSE file system";
+    let given = assert_code(&runs("give", &of_other, &foreign.1), 1);
+    assert!(given.contains(why), "{given}");
+    assert!(is_empty(other.path()), "nothing was sent");
+    let taken = assert_code(&runs("take", &of_foreign, here.path()), 1);
+    assert!(taken.contains(why), "{taken}");
+    assert!(is_empty(here.path()), "nothing was sent");
+    assert_eq!(fs::read(foreign.1.join("a")).unwrap(), b"content");
+
+    // What is to be done instead.
+    assert_code(&runs("put", &of_other, &foreign.1), 0);
+    assert_eq!(fs::read(other.path().join("a")).unwrap(), b"content");
+    assert_code(&runs("get", &of_foreign, here.path()), 0);
+    assert_eq!(fs::read(here.path().join("a")).unwrap(), b"content");
+    assert_code(&runs("rm", &of_foreign, here.path()), 0);
+    assert!(is_empty(&foreign.1));
+    let said = of_foreign.end();
+    assert!(said.contains(why), "{said}");
 }

@@ -210,7 +210,7 @@ impl Error {
                 "it changes there while it is sent, another session has it (try again when that is over), or what has just come is in its place there under another name"
             }
             Failure::Peer(Code::NOT_DELETED) => {
-                "the server's log says why (a directory is not deleted); it stays there, and a copy that has come here is whole"
+                "the server's log says why (a directory is not deleted, nor by `take` what lies on a network or FUSE file system there: `get` that); it stays there, and a copy that has come here is whole"
             }
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
                 "it is out of room or quota there, or allows less with --max-size; the log there says which"

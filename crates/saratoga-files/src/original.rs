@@ -3,7 +3,7 @@
 //! It stays open from the first octet read to the end, so that its inode number is not used again. It is deleted only
 //! if the name still refers to this inode, size and time are as when it was opened, its checksum is the one that the
 //! peer has verified, and nobody has it open for writing. If any of this is in doubt the file stays, and the error says
-//! why.
+//! why. Where this kernel does not know it (what other hosts change) nothing is sent.
 
 use crate::checksum::{Algorithm, Sum};
 use crate::{Error, LocalFile};
@@ -37,6 +37,39 @@ const GOING: &str = ".saratoga-going";
 /// Why a file stays of which the kernel does not say who writes to it.
 const OF_ANOTHER: &str = "belongs to another user, and may be open for writing";
 
+/// Why a file stays whose name may be another file's, of which this kernel hears later.
+const SHARED: &str = "lies on a network or FUSE file system, where it may be replaced unseen: copy it with `put` or `get`, look whether that is what is there, then delete it";
+/// Why a file stays where there is no safe name for its last moment.
+const NO_RENAME: &str = "lies on a file system that knows no rename without replacing (ZFS before 2.2): what takes its name just now might be deleted; look, then delete it";
+
+/// The types of file systems (statfs(2)) that other hosts, or a program, change: what was under a name a while ago is still found there.
+const SHARED_TYPES: [u32; 18] = [
+    0x6573_5546, // FUSE, and virtiofs
+    0x6969,      // NFS
+    0x517b,      // SMB
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB2
+    0x0102_1997, // 9P
+    0x5346_414f, // AFS (OpenAFS)
+    0x6b41_4653, // AFS (the kernel's)
+    0x00c3_6400, // Ceph
+    0x7375_7245, // Coda
+    0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS
+    0x1983_0326, // BeeGFS
+    0x2003_0528, // OrangeFS
+    0xaad7_aaea, // PanFS
+    0x786f_4256, // VirtualBox's shared folders
+    0xbacb_acbc, // VMware's
+    0x7c7c_6673, // Parallels'
+];
+
+/// Whether what is in `folder` may be replaced without this kernel's knowledge. What does not tell its type may be a program of FUSE.
+fn is_shared(folder: &OwnedFd) -> bool {
+    let about = rustix::fs::fstatfs(folder);
+    about.map_or(true, |about| SHARED_TYPES.contains(&(about.f_type as u32)))
+}
+
 /// The number of the inode that was being deleted under `name`, if that is such a name.
 pub(crate) fn inode_going(name: &OsStr) -> Option<u64> {
     let inode = name.to_str()?.strip_prefix('.')?.strip_suffix(GOING)?;
@@ -65,6 +98,9 @@ impl Original {
             path: path.to_owned(),
         };
         // Better said before than when all has been sent.
+        if is_shared(&original.folder) {
+            return Err(original.kept(SHARED));
+        }
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         if rustix::fs::accessat(&original.folder, ".", access, AtFlags::EACCESS).is_err() {
             return Err(original.kept("lies in a directory that cannot be written"));
@@ -175,8 +211,8 @@ impl Original {
         let unlink = |name: &OsStr| rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
         match rename(&self.name, &going) {
             Ok(()) => {}
-            // A file system that knows only the plain rename: the last look was a moment ago.
-            Err(Errno::INVAL | Errno::NOSYS) => return Ok(Ok(unlink(&self.name)?)),
+            // A file system that knows only the plain rename.
+            Err(Errno::INVAL | Errno::NOSYS) => return Ok(Err(self.kept(NO_RENAME))),
             Err(errno) => return Err(errno.into()),
         }
         if self.is_at(&going) {
@@ -206,6 +242,8 @@ mod tests {
     use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
     use tempfile::TempDir;
 
     /// A file `a` and its original.
@@ -324,6 +362,66 @@ mod tests {
             );
         }
         assert!(path.exists());
+    }
+
+    /// A file system that knows only the plain rename.
+    struct Plain(Child, PathBuf);
+
+    impl Plain {
+        /// With a file `a` there; `None` where the kernel has no FUSE.
+        fn mount(at: PathBuf) -> Option<Self> {
+            let program = concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../cli/tests/support/foreign_owner.py"
+            );
+            let mount = "exec 3<>/dev/fuse && mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 none \"$0\" && exec python3 \"$1\"";
+            let mut child = Command::new("sh");
+            let child = child.args(["-c", mount]).arg(&at).arg(program).spawn();
+            let mut mounted = Self(child.unwrap(), at);
+            let before = fs::metadata(mounted.1.parent().unwrap()).unwrap().dev();
+            let until = Instant::now() + Duration::from_secs(20);
+            while fs::metadata(&mounted.1).is_ok_and(|about| about.dev() == before) {
+                if mounted.0.try_wait().unwrap().is_some() {
+                    return None;
+                }
+                assert!(Instant::now() < until, "it is not mounted");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            fs::write(mounted.1.join("a"), "what was sent").unwrap();
+            Some(mounted)
+        }
+    }
+
+    impl Drop for Plain {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+            let _ = Command::new("umount").arg("-l").arg(&self.1).status();
+        }
+    }
+
+    #[test]
+    fn what_a_rename_could_replace_stays() {
+        bentpipe_os::need!(Root, Program("python3"));
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("plain");
+        fs::create_dir(&at).unwrap();
+        let Some(plain) = Plain::mount(at) else {
+            let _ = std::io::stderr().write_all(b"SKIPPED: no FUSE here\n");
+            return;
+        };
+        let path = plain.1.join("a");
+        let file = File::open(&path).unwrap();
+        let original = Original {
+            folder: File::open(&plain.1).unwrap().into(),
+            name: "a".into(),
+            was: file.metadata().unwrap(),
+            file,
+            path: path.display().to_string(),
+        };
+        let why = stays(original, &arrived());
+        assert_eq!(why, NO_RENAME);
+        assert_eq!(fs::read(&path).unwrap(), b"what was sent");
     }
 
     #[test]
