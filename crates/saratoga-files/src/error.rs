@@ -119,6 +119,18 @@ pub enum Error {
         /// Which disk, where that is not the one of its folder.
         place: String,
     },
+    /// A list for which there is not that much memory.
+    #[error(
+        "the list of `{path}` has {size} bytes, and {most} at most are taken: name directories or files in it instead"
+    )]
+    ListTooLong {
+        /// The directory.
+        path: String,
+        /// The list's size.
+        size: u64,
+        /// What a list may have.
+        most: u64,
+    },
     /// There is room, but it is promised to what is on its way.
     #[error(
         "there is room for the {size} bytes of `{path}` only when what is on its way turns out to need less; try again when that is over"
@@ -258,7 +270,7 @@ impl Error {
             // Somebody writes to it.
             Self::Changed { .. } => Code::IN_USE,
             Self::Kept { .. } | Self::Unconfirmed { .. } => Code::NOT_DELETED,
-            Self::NoRoom { .. } => Code::CANNOT_RECEIVE,
+            Self::NoRoom { .. } | Self::ListTooLong { .. } => Code::CANNOT_RECEIVE,
             // Who asks again finds out whether there is.
             Self::Promised { .. } => Code::CANNOT_SEND,
             Self::TooLong { .. } => Code::TOO_LONG,

@@ -329,12 +329,7 @@ impl Incoming {
             return Ok(());
         }
         if missing > room {
-            return Err(Error::NoRoom {
-                path: self.path.clone(),
-                size,
-                room,
-                place: sink.place(),
-            });
+            return Err(sink.lacks_room(&self.path, size, room));
         }
         let Ok(Some((reservations, device))) = sink.reservations() else {
             return Ok(());
@@ -397,12 +392,8 @@ impl Incoming {
         if octets.len() as u64 <= room {
             return Ok(());
         }
-        Err(Error::NoRoom {
-            path: self.path.clone(),
-            size: from.saturating_add(octets.len() as u64),
-            room,
-            place: sink.place(),
-        })
+        let size = from.saturating_add(octets.len() as u64);
+        Err(sink.lacks_room(&self.path, size, room))
     }
 
     /// Puts what is gathered into the sink.

@@ -124,14 +124,28 @@ impl Sink {
         }
     }
 
-    /// Where there is that room, for messages; nothing for the folder of the file itself.
-    pub(crate) fn place(&self) -> String {
-        match self {
-            Self::Part(_) | Self::Memory(_) => String::new(),
+    /// That there is `room` alone for the `size` octets of `path`.
+    pub(crate) fn lacks_room(&self, path: &str, size: u64, room: u64) -> Error {
+        let path = path.to_owned();
+        let place = match self {
+            Self::Memory(_) => {
+                return Error::ListTooLong {
+                    path,
+                    size,
+                    most: room,
+                };
+            }
+            Self::Part(_) => String::new(),
             Self::Pipe(_) => format!(
                 " in {}, where it waits for standard output (TMPDIR names another folder)",
                 temporary_folder().display()
             ),
+        };
+        Error::NoRoom {
+            path,
+            size,
+            room,
+            place,
         }
     }
 
@@ -175,5 +189,18 @@ impl Sink {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_too_long_is_no_matter_of_a_disk() {
+        let sink = Sink::Memory(Vec::new());
+        let error = sink.lacks_room("d", 76_500_000, MOST_LIST).to_string();
+        let expected = "the list of `d` has 76500000 bytes, and 67108864 at most are taken: name directories or files in it instead";
+        assert_eq!(error, expected);
     }
 }
