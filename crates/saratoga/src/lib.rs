@@ -7,6 +7,7 @@
 //! [`receiver::Event::Store`] names a stretch of the payload that came with the frame just put in.
 //!
 //! - `pace`: when the next packet may go; open loop at a fixed rate, or under `tfrc` (RFC 5348).
+//! - `suspects`: what is missing for long enough to count as lost under `tfrc`.
 //! - `repair`: the octets that were reported missing, and those that have been sent again since.
 //! - `window`: how much may be in flight without a report.
 //! - `reach`, `plpmtu`: how long packets may be to reach the peer (RFC 8899).
@@ -28,6 +29,7 @@ mod report;
 pub mod sender;
 mod stamp;
 mod stretches;
+mod suspects;
 mod tfrc;
 mod timing;
 mod window;

@@ -88,32 +88,30 @@ impl Plpmtu {
     }
 
     /// A report tells the fate of what was sent before `horizon`: all of `holes` is missing, and all else below `end`
-    /// has arrived, where that is known. Returns how many octets a probe lost, which no congestion explains.
+    /// has arrived, where that is known. Returns the octets of a probe that is lost, which no congestion explains.
     pub(crate) fn on_report(
         &mut self,
         holes: &[(u64, u64)],
         end: Option<u64>,
         horizon: Horizon,
         now: Instant,
-    ) -> u64 {
+    ) -> Option<(u64, u64)> {
         let is_reported = |probe: &Probe| match horizon {
             Horizon::Packet(number) => probe.number < number,
             Horizon::Time(at) => probe.at < at,
         };
-        let Some(probe) = self.probe.filter(is_reported) else {
-            return 0;
-        };
+        let probe = self.probe.filter(is_reported)?;
         let missing = |&(from, to): &(u64, u64)| from < probe.to && probe.from < to;
         if holes.iter().any(missing) {
             self.probe = None;
             self.search.lost(now);
-            return probe.to - probe.from;
+            return Some((probe.from, probe.to));
         }
         if end.is_some_and(|end| end >= probe.to) {
             self.probe = None;
             self.search.arrived();
         }
-        0
+        None
     }
 
     /// Packets of the length in use vanish.
@@ -145,11 +143,11 @@ mod tests {
             let horizon = Horizon::Packet(number);
             assert_eq!(
                 plpmtu.on_report(&holes, Some(to), horizon, Instant::ZERO),
-                0
+                None
             );
             let horizon = Horizon::Packet(number + 1);
             let lost = plpmtu.on_report(&holes, Some(to), horizon, Instant::ZERO);
-            assert_eq!(lost, if passes { 0 } else { to });
+            assert_eq!(lost, (!passes).then_some((from, to)));
         }
         (plpmtu.content() + HEADERS, number)
     }
@@ -186,11 +184,11 @@ mod tests {
         let mut plpmtu = Plpmtu::new(1444, HEADERS);
         let after = Horizon::Packet(2);
         plpmtu.sent(1, 0, 1444, Instant::ZERO);
-        assert_eq!(plpmtu.on_report(&[], None, after, Instant::ZERO), 0);
+        assert_eq!(plpmtu.on_report(&[], None, after, Instant::ZERO), None);
         assert_eq!((plpmtu.content(), plpmtu.due(Instant::ZERO)), (1144, None));
         assert_eq!(
             plpmtu.on_report(&[(5000, 6000), (1443, 1500)], None, after, Instant::ZERO),
-            1444
+            Some((0, 1444))
         );
     }
 }

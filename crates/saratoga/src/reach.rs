@@ -143,8 +143,8 @@ impl Reach {
         self.questions.push_back((number, self.sent));
     }
 
-    /// A report came in. Returns how many octets a probe has lost, which no congestion explains.
-    pub(crate) fn on_report(&mut self, heard: &Heard<'_>, now: Instant) -> u64 {
+    /// A report came in. Returns the octets of a probe that is lost, which no congestion explains.
+    pub(crate) fn on_report(&mut self, heard: &Heard<'_>, now: Instant) -> Option<(u64, u64)> {
         let end = Some(heard.end).filter(|_| !heard.incomplete);
         let lost = self.plpmtu.on_report(heard.holes, end, heard.horizon, now);
         if let Some(number) = heard.number {

@@ -59,12 +59,12 @@ impl Repairs {
     }
 
     /// A report names `holes`, `[from, to)` each, and tells the fate of what was sent before
-    /// `horizon`. Returns how many octets are found missing that were not known to be.
+    /// `horizon`. Returns what is found missing that was not known to be.
     pub(crate) fn report(
         &mut self,
         holes: impl Iterator<Item = (u64, u64)>,
         horizon: Horizon,
-    ) -> u64 {
+    ) -> Stretches {
         let is_reported = |sent: &Sent| match horizon {
             Horizon::Packet(number) => sent.number < number,
             Horizon::Time(at) => sent.at < at,
@@ -72,7 +72,7 @@ impl Repairs {
         while self.flight.front().is_some_and(is_reported) {
             self.forget_oldest();
         }
-        let before = self.missing.total();
+        let mut new = Stretches::default();
         for (from, to) in holes {
             let mut at = from;
             while let Some((start, end)) = self.open.uncovered(at, to) {
@@ -81,10 +81,11 @@ impl Repairs {
                 }
                 self.missing.insert(start, end);
                 self.open.insert(start, end);
+                new.insert(start, end);
                 at = end;
             }
         }
-        self.missing.total() - before
+        new
     }
 
     /// The next stretch to send again, of `most` octets at most.
@@ -150,15 +151,19 @@ mod tests {
     fn what_is_under_way_is_not_sent_again_until_its_fate_is_told() {
         let mut repairs = Repairs::default();
         let holes = [(100, 200), (300, 350)];
-        assert_eq!(repairs.report(holes.into_iter(), Horizon::Packet(5)), 150);
+        let mut report = |repairs: &mut Repairs, number| {
+            let new = repairs.report(holes.into_iter(), Horizon::Packet(number));
+            new.total()
+        };
+        assert_eq!(report(&mut repairs, 5), 150);
         assert_eq!(repairs.next(60, 10, T), Some((100, 60)));
         assert_eq!(repairs.next(60, 11, T), Some((160, 40)));
         // A report on packets before the tenth: nothing new.
-        assert_eq!(repairs.report(holes.into_iter(), Horizon::Packet(10)), 0);
+        assert_eq!(report(&mut repairs, 10), 0);
         assert_eq!(repairs.next(60, 12, T), Some((300, 50)));
         assert_eq!(repairs.next(60, 13, T), None);
         // One on packets before the twelfth: the first two are lost again.
-        assert_eq!(repairs.report(holes.into_iter(), Horizon::Packet(12)), 100);
+        assert_eq!(report(&mut repairs, 12), 100);
         assert_eq!(repairs.next(200, 14, T), Some((100, 100)));
         assert_eq!(repairs.next(200, 15, T), None);
     }
@@ -172,11 +177,11 @@ mod tests {
         assert_eq!(repairs.another(2, 3, T), Some((0, 10)));
         assert_eq!(repairs.another(2, 4, T), None);
         // The first copy's fate does not tell the second's.
-        assert_eq!(repairs.report([(0, 10)].into_iter(), Horizon::Packet(3)), 0);
-        assert_eq!(
-            repairs.report([(0, 10)].into_iter(), Horizon::Packet(4)),
-            10
-        );
+        let mut report = |number| {
+            let new = repairs.report([(0, 10)].into_iter(), Horizon::Packet(number));
+            new.total()
+        };
+        assert_eq!((report(3), report(4)), (0, 10));
     }
 
     /// A peer may name holes in any order, wait until all is under way again, and then name the whole, again and again: that costs
@@ -195,9 +200,9 @@ mod tests {
         }
         let whole = || [(0, 10 * count)].into_iter();
         let new = repairs.report(whole(), Horizon::Packet(0));
-        assert_eq!(new, 9 * count);
+        assert_eq!(new.total(), 9 * count);
         for _ in 0..1000 {
-            assert_eq!(repairs.report(whole(), Horizon::Packet(0)), 0);
+            assert!(repairs.report(whole(), Horizon::Packet(0)).is_empty());
         }
         let took = begun.elapsed();
         assert!(took.as_secs_f64() < 2.0, "{took:?}");

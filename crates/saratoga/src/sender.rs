@@ -10,6 +10,7 @@ use crate::reach::Reach;
 use crate::repair::Repairs;
 use crate::report::{echo, refusal};
 use crate::stamp;
+use crate::suspects::Suspects;
 use crate::tfrc::Tfrc;
 use crate::timing::Timing;
 use crate::window::Window;
@@ -43,6 +44,7 @@ pub struct Sender {
     pacer: Pacer,
     tfrc: Option<Tfrc>,
     repairs: Repairs,
+    suspects: Suspects,
     /// Octets that may be sent; grows in streams.
     available: u64,
     /// Whether `available` is all there will be.
@@ -106,6 +108,7 @@ impl Sender {
                 Congestion::Tfrc => Some(Tfrc::new(packet, now)),
             },
             repairs: Repairs::default(),
+            suspects: Suspects::default(),
             available: if stream { 0 } else { size },
             ended: !stream,
             progress: Progress::default(),

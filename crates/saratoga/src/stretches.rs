@@ -28,6 +28,11 @@ impl Stretches {
         self.total
     }
 
+    /// All, rising.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.list.iter().map(|(&from, &to)| (from, to))
+    }
+
     /// The lowest stretch.
     pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.list.first_key_value().map(|(&from, &to)| (from, to))
@@ -103,7 +108,7 @@ mod tests {
                         stretches.insert(at, at + len);
                         model.extend(at..at + len);
                     }
-                let list: Vec<(u64, u64)> = stretches.list.iter().map(|(&from, &to)| (from, to)).collect();
+                let list: Vec<(u64, u64)> = stretches.iter().collect();
                 let held: Vec<u64> = list.iter().flat_map(|&(from, to)| from..to).collect();
                 prop_assert_eq!(&held, &model.iter().copied().collect::<Vec<_>>());
                 prop_assert!(list.windows(2).all(|pair| pair[0].1 < pair[1].0));

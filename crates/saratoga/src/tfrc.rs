@@ -11,10 +11,14 @@
 //! - p is the loss *event* rate of RFC 5348 (section 5: the mean of eight loss intervals, the open
 //!   one included when that lowers p), not the draft's ratio of packets lost, which throttles a link
 //!   that corrupts singly as hard as one that is congested.
-//! - Losses are dated by the report that names them: those of reports within one round trip are one
+//! - A packet is not lost when three later ones have arrived (section 5.1) but when it stays missing for half a round trip, or
+//!   as long as others were late (`suspects`). Nothing is taken back. What is missing does not count as received from the
+//!   first report on that names it, and the rate does not double meanwhile.
+//! - Losses are dated by the report that shows them: those of reports within one round trip are one
 //!   event. Reports come four times a round trip, so intervals are exact to a quarter of one.
 //! - No oscillation prevention (section 4.5), and no history discounting (section 5.5).
 
+use crate::suspects::Verdict;
 use bentpipe_base::{Bytes, Instant, Rate};
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -31,8 +35,8 @@ const T_MBI: f64 = 64.0;
 pub(crate) struct Feedback {
     /// The number of the packet it answers.
     pub(crate) number: u64,
-    /// Octets that it names missing and none did before.
-    pub(crate) lost: u64,
+    /// What it tells of octets that are missing, or were.
+    pub(crate) verdict: Verdict,
     /// The smoothed round trip.
     pub(crate) round_trip: Duration,
     /// Between two questions: no report comes sooner.
@@ -52,8 +56,10 @@ pub(crate) struct Tfrc {
     event: Option<(u64, Instant)>,
     /// What the last report answered, and when it came.
     last: (u64, Instant),
-    /// X_recv of the reports of two round trips, in octets per second, and when they came.
+    /// X_recv of the reports of two round trips, in octets per second, when they came, and X then.
     received: VecDeque<(Instant, f64)>,
+    /// In how long the last of them was received.
+    passed: f64,
     /// When the rate is halved for want of reports.
     halve_at: Instant,
 }
@@ -70,6 +76,7 @@ impl Tfrc {
             event: None,
             last: (0, now),
             received: VecDeque::new(),
+            passed: 1.0,
             halve_at: now + Duration::from_secs(2),
         }
     }
@@ -89,38 +96,56 @@ impl Tfrc {
     pub(crate) fn report(&mut self, feedback: Feedback, now: Instant) {
         let round_trip = feedback.round_trip.as_secs_f64().max(1e-4);
         let first = self.last.0 == 0;
-        let passed = now.since(self.last.1).as_secs_f64().max(1e-4);
-        let sent = feedback.number.saturating_sub(self.last.0) as f64 * self.segment;
-        if feedback.lost > 0 {
+        let Verdict {
+            named,
+            late,
+            lost,
+            doubt,
+        } = feedback.verdict;
+        if lost > 0 {
             self.lose(feedback.number, feedback.round_trip, now);
         }
-        // Half a packet or more is cut off at either end of what is counted.
-        let received = (sent + self.segment - feedback.lost as f64).max(0.0) / passed;
+        let arrived = late as f64 - named as f64;
+        let again = !first && feedback.number <= self.last.0;
+        if again {
+            // The rest of a report that takes several frames tells of the same packets.
+            if let Some((_, received)) = self.received.back_mut() {
+                *received = (*received + arrived / self.passed).max(0.0);
+            }
+        } else {
+            self.passed = now.since(self.last.1).as_secs_f64().max(1e-4);
+            let sent = feedback.number.saturating_sub(self.last.0) as f64 * self.segment;
+            self.last = (feedback.number, now);
+            // Half a packet or more is cut off at either end of what is counted.
+            let received = (sent + self.segment + arrived).max(0.0) / self.passed;
+            self.receive(received, feedback.round_trip, now);
+        }
         // The mean over what the report tells of; while the rate doubles once a round trip, it is higher at its end.
         let growth = match self.event {
-            None => 2f64.powf(passed / (2.0 * round_trip)).min(2f64.sqrt()),
+            None => 2f64.powf(self.passed / (2.0 * round_trip)).min(2f64.sqrt()),
             Some(_) => 1.0,
         };
-        let limit = 2.0 * growth * self.most_received(received, feedback.round_trip, now);
-        self.last = (feedback.number.max(self.last.0), now);
+        let received = self.received.iter().map(|(_, rate)| *rate);
+        let limit = 2.0 * growth * received.fold(0.0, f64::max);
         let initial = (4.0 * self.segment).min((2.0 * self.segment).max(4380.0)) / round_trip;
         self.rate = match self.loss_event_rate(feedback.number) {
             Some(p) => throughput(self.segment, round_trip, p)
                 .min(limit)
                 .max(self.segment / T_MBI),
             None if first => initial,
+            None if doubt || again => self.rate.min(limit).max(initial),
             // Doubles once a round trip; reports come more often.
             None => {
-                let growth = 2f64.powf(passed / round_trip).min(2.0);
+                let growth = 2f64.powf(self.passed / round_trip).min(2.0);
                 (self.rate * growth).min(limit).max(initial)
             }
         };
         self.arm(feedback.round_trip.max(feedback.interval), now);
     }
 
-    /// The most that was received between two reports of the last two round trips (section 4.3, X_recv_set), the
-    /// one with `received` included.
-    fn most_received(&mut self, received: f64, round_trip: Duration, now: Instant) -> f64 {
+    /// Remembers what was `received` between two reports; what is older than two round trips is forgotten (section 4.3,
+    /// X_recv_set).
+    fn receive(&mut self, received: f64, round_trip: Duration, now: Instant) {
         let old = |at: Instant| now.since(at) > 2 * round_trip;
         while self.received.front().is_some_and(|(at, _)| old(*at))
             || self.received.len() >= MOST_REPORTS
@@ -128,10 +153,6 @@ impl Tfrc {
             self.received.pop_front();
         }
         self.received.push_back((now, received));
-        self.received
-            .iter()
-            .map(|(_, rate)| *rate)
-            .fold(0.0, f64::max)
     }
 
     /// When [`Self::timeout`] is due.
@@ -255,7 +276,11 @@ mod tests {
             tfrc.report(
                 Feedback {
                     number,
-                    lost,
+                    verdict: Verdict {
+                        named: lost,
+                        lost,
+                        ..Verdict::default()
+                    },
                     round_trip,
                     interval: round_trip / 4,
                 },
@@ -272,6 +297,31 @@ mod tests {
         // One loss in 500 packets is an event each.
         let expected = throughput(S, 0.1, 1.0 / 500.0);
         assert!(close(rate, expected, 0.15), "{rate} against {expected}");
+    }
+
+    #[test]
+    fn the_rest_of_a_report_tells_of_the_same_packets() {
+        let mut tfrc = Tfrc::new(Bytes(1500), Instant::ZERO);
+        let mut say = |number: u64, named: u64, at: u64| {
+            let feedback = Feedback {
+                number,
+                verdict: Verdict {
+                    named: 1500 * named,
+                    ..Verdict::default()
+                },
+                round_trip: Duration::from_millis(100),
+                interval: Duration::from_millis(25),
+            };
+            tfrc.report(feedback, Instant::from_nanos(1_000_000 * at));
+            (tfrc.rate, tfrc.received.back().unwrap().1)
+        };
+        say(1, 0, 100);
+        // 100 packets in 100 ms, 60 of which are missing.
+        let (rate, received) = say(101, 30, 200);
+        assert!(close(received, 71.0 * S / 0.1, 1e-9), "{received}");
+        let (again, received) = say(101, 30, 200);
+        assert!(close(received, 41.0 * S / 0.1, 1e-9), "{received}");
+        assert!(again <= rate, "{again} after {rate}");
     }
 
     #[test]

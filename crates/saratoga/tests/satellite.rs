@@ -25,6 +25,7 @@ fn transfer(size: u64, seed: u64, bit_errors: f64, congestion: Congestion) -> Ru
         longest: None,
         seldom: None,
         longest_back: None,
+        jitter: Duration::ZERO,
     };
     path.transfer(sender::Config {
         congestion,
@@ -117,6 +118,7 @@ fn packets_get_short_enough_for_the_path() {
             longest: Some((Bytes(longest), at(from))),
             seldom: None,
             longest_back: None,
+            jitter: Duration::ZERO,
         };
         let run = path.transfer(sending(size));
         // What goes before it is found out, and each repair as often as an idle line sends one.
@@ -155,6 +157,7 @@ fn long_packets_that_pass_now_and_then_are_no_good() {
             longest: Some((Bytes(longest), at(from))),
             seldom: Some(seldom),
             longest_back: None,
+            jitter: Duration::ZERO,
         };
         let run = path.transfer(sending(8_000_000));
         let took = run.known.since(Instant::ZERO);
@@ -174,6 +177,7 @@ fn a_transfer_in_vain_ends() {
         longest: Some((Bytes(200), Instant::ZERO)),
         seldom: None,
         longest_back: None,
+        jitter: Duration::ZERO,
     };
     // No packet of any length that is tried leaves a short one over.
     let failed = path.attempt(sending(1_144_500)).err().unwrap();
@@ -216,6 +220,7 @@ fn files_of_about_4_gib_arrive() {
             longest: None,
             seldom: None,
             longest_back: None,
+            jitter: Duration::ZERO,
         };
         let run = path.transfer(sender::Config {
             rate,
@@ -245,6 +250,7 @@ fn lists_get_short_enough_for_the_way_back() {
             longest: None,
             seldom: None,
             longest_back: Some(Bytes(1000)),
+            jitter: Duration::ZERO,
         };
         let run = path.transfer(sender::Config {
             rate,

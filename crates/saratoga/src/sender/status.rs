@@ -5,6 +5,7 @@ use crate::reach::Heard;
 use crate::repair::Horizon;
 use crate::report::echo;
 use crate::stamp;
+use crate::suspects::Said;
 use crate::tfrc::Feedback;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_wire::saratoga::{Code, Frame, Kind, Status, Timestamp};
@@ -190,16 +191,30 @@ impl Sender {
             available: self.available,
         };
         let probe = self.reach.on_report(&heard, now);
-        let lost = self
-            .repairs
-            .report(holes.into_iter(), horizon)
-            .saturating_sub(probe);
-        if let (Some(tfrc), Some((number, _)), Some(round_trip)) =
+        let mut new = self.repairs.report(holes.iter().copied(), horizon);
+        if let (Some(tfrc), Some((number, at)), Some(round_trip)) =
             (&mut self.tfrc, echo, self.timing.round_trip())
         {
+            // A list that is not the whole tells of what is between its holes.
+            let told = match (status.incomplete, holes.first(), holes.last()) {
+                (false, ..) => (0, seen.max(progress)),
+                (true, Some(&(from, _)), Some(&(_, to))) => (from, to),
+                (true, ..) => (0, 0),
+            };
+            if let Some((from, to)) = probe {
+                new.remove(from, to);
+            }
+            let said = Said {
+                number,
+                sent: at,
+                holes: &holes,
+                told,
+                new: &new,
+            };
+            let verdict = self.suspects.report(&said, round_trip, self.number);
             let feedback = Feedback {
                 number,
-                lost,
+                verdict,
                 round_trip,
                 interval: self.timing.interval(now),
             };

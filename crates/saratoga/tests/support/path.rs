@@ -2,11 +2,12 @@
 #![allow(dead_code, reason = "each test crate uses a part")]
 
 use crate::support::receiving;
-use bentpipe_base::{Bytes, Instant, Machine, Probability, Rate};
+use bentpipe_base::{Bytes, Instant, Machine, Probability, Rate, Stream};
 use bentpipe_link::channel::BitError;
 use bentpipe_link::{Direction, Settings};
 use bentpipe_saratoga::{Receiver, Sender, receiver, sender};
 use bentpipe_wire::saratoga::Frame;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A line that is the same in both directions.
@@ -22,6 +23,36 @@ pub(crate) struct Path {
     pub(crate) seldom: Option<u64>,
     /// Packets longer than that vanish on the way back.
     pub(crate) longest_back: Option<Bytes>,
+    /// Each packet comes up to so much later, by chance, and others overtake it.
+    pub(crate) jitter: Duration,
+}
+
+/// What comes out of a line, and then comes later than others.
+struct Late {
+    line: Direction<Frame>,
+    jitter: Duration,
+    dice: Stream,
+    /// By arrival and number.
+    way: BTreeMap<(Instant, u64), Frame>,
+    count: u64,
+}
+
+impl Late {
+    fn deliver(&mut self, now: Instant) -> Option<(Instant, Frame)> {
+        while let Some((at, frame)) = self.line.deliver(now) {
+            self.count += 1;
+            let at = at + self.jitter.mul_f64(self.dice.uniform());
+            self.way.insert((at, self.count), frame);
+        }
+        let next = self.way.first_entry().filter(|next| next.key().0 <= now)?;
+        let ((at, _), frame) = next.remove_entry();
+        Some((at, frame))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let late = self.way.first_key_value().map(|((at, _), _)| *at);
+        [self.line.deadline(), late].into_iter().flatten().min()
+    }
 }
 
 /// A transfer that failed.
@@ -45,7 +76,7 @@ pub(crate) struct Run {
 }
 
 impl Path {
-    fn direction(&self, name: &str) -> Direction<Frame> {
+    fn direction(&self, name: &str) -> Late {
         let settings = Settings {
             rate: Some(self.rate),
             delay: self.round_trip / 2,
@@ -54,7 +85,13 @@ impl Path {
             ))],
             ..Settings::default()
         };
-        Direction::new(settings, self.seed, name, bentpipe_base::Silent)
+        Late {
+            line: Direction::new(settings, self.seed, name, bentpipe_base::Silent),
+            jitter: self.jitter,
+            dice: Stream::new(self.seed, &format!("{name}.late")),
+            way: BTreeMap::new(),
+            count: 0,
+        }
     }
 
     /// Sends what `config` says, and it arrives.
@@ -80,13 +117,13 @@ impl Path {
                     passes = self.seldom.is_some_and(|seldom| long % seldom == 0);
                 }
                 if passes {
-                    there.push(frame, length, now);
+                    there.line.push(frame, length, now);
                 }
             }
             while let Some(((), frame)) = receiver.transmit(now) {
                 let length = length(&frame);
                 if self.longest_back.is_none_or(|longest| length <= longest) {
-                    back.push(frame, length, now);
+                    back.line.push(frame, length, now);
                 }
             }
             while let Some(event) = receiver.event() {
