@@ -395,3 +395,38 @@ fn what_the_server_could_not_do_is_in_its_log() {
         "{said}"
     );
 }
+
+/// `--key-file <(pass show key)`: a pipe has it once.
+#[test]
+fn a_key_may_come_out_of_a_pipe() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let key = "0123456789abcdef";
+    std::fs::write(here.path().join("key"), key).unwrap();
+    let file = here.path().join("key").display().to_string();
+    let options = ["--allow=put,delete", "--key-file", &file];
+    let server = Server::start("", there.path(), &options);
+    std::fs::write(here.path().join("a"), "content").unwrap();
+    for [command, path] in [
+        ["put", "a"],
+        ["ls", "."],
+        ["get", "a"],
+        ["rm", "a"],
+        ["give", "a"],
+        ["take", "a"],
+    ] {
+        let mut asked = shell("")
+            .current_dir(here.path())
+            .args(["saratoga", command, &server.address, path])
+            .args(["--key-file", "/dev/stdin"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pipe = asked.stdin.take().unwrap();
+        std::io::Write::write_all(&mut pipe, key.as_bytes()).unwrap();
+        drop(pipe);
+        assert_code(&asked.wait_with_output().unwrap(), 0);
+    }
+    assert!(here.path().join("a").exists() && !there.path().join("a").exists());
+}

@@ -186,6 +186,7 @@ impl Way {
         }
     }
 
+    /// The key. To be loaded once: a pipe has it only then.
     fn key(&self) -> Result<Option<Key>, Failure> {
         let path = self.key_file.as_deref();
         path.map(Key::load).transpose().or_usage()

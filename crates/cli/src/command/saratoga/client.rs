@@ -8,7 +8,7 @@ use crate::terminal;
 use anyhow::{Context, anyhow};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_saratoga_udp::client::{ClientConfig, Job, Report};
-use bentpipe_saratoga_udp::{Client, Error, beacon, path};
+use bentpipe_saratoga_udp::{Client, Error, Key, beacon, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, PORT, entries};
 use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -65,20 +65,21 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn open(server: &str, common: &Common, rate: Rate) -> Result<Self, Failure> {
-        Self::with(server, common, rate, false)
+        Self::with(server, common, rate, common.way.key()?, false)
     }
 
-    /// As [`Self::open`], for files that go without being asked for where `blind`.
+    /// As [`Self::open`], with a key that is loaded already, for files that go without being asked for where `blind`.
     pub(super) fn with(
         server: &str,
         common: &Common,
         rate: Rate,
+        key: Option<Key>,
         blind: bool,
     ) -> Result<Self, Failure> {
         let address = resolve(server).or_usage()?;
         let config = ClientConfig {
             link: common.way.link(rate, address.port()),
-            key: common.way.key()?,
+            key,
             checksum: common.way.checksum,
             max_size: common.max_size.0,
             parallel: common.parallel,

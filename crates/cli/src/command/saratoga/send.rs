@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use bentpipe_base::Rate;
 use bentpipe_saratoga_udp::client::Job;
 use bentpipe_saratoga_udp::path::{joined, normal};
-use bentpipe_saratoga_udp::{LocalFile, LocalFolder, beacon, is_of_a_part, leftovers};
+use bentpipe_saratoga_udp::{Key, LocalFile, LocalFolder, beacon, is_of_a_part, leftovers};
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
 use std::io;
@@ -46,11 +46,12 @@ pub(crate) struct Put {
 /// `saratoga put` and `give`.
 pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
     let (jobs, outcome) = to_put(args, give).or_usage()?;
+    let key = args.common.way.key()?;
     let rate = match args.rate {
         Some(rate) => rate,
-        None => learnt(args)?,
+        None => learnt(args, key.as_ref())?,
     };
-    Session::with(&args.server, &args.common, rate, args.blind)?.run_all(jobs, outcome)
+    Session::with(&args.server, &args.common, rate, key, args.blind)?.run_all(jobs, outcome)
 }
 
 /// What to send, and what cannot be.
@@ -151,11 +152,10 @@ fn place(file: &Path) -> io::Result<PathBuf> {
 }
 
 /// The rate that the server takes, where none was given.
-fn learnt(args: &Put) -> Result<Rate, Failure> {
+fn learnt(args: &Put, key: Option<&Key>) -> Result<Rate, Failure> {
     let address = resolve(&args.server).or_usage()?;
-    let key = args.common.way.key()?;
     let patience = args.common.way.silence.min(PATIENCE);
-    let rate = beacon::ask_rate(address, key.as_ref(), patience).or_run()?;
+    let rate = beacon::ask_rate(address, key, patience).or_run()?;
     terminal::say(&format!(
         "sending at {rate}, which is what the server takes"
     ));
