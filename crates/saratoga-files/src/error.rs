@@ -169,6 +169,14 @@ pub enum Error {
         /// What was said.
         code: Code,
     },
+    /// A deletion was asked for with a key, and heard of, and its answer can come no more.
+    #[error(
+        "`{path}`: the server has heard that it is to be deleted, its answer was lost, and after two minutes it does not give it again: look whether it is still there (bentpipe saratoga ls)"
+    )]
+    AnswerLost {
+        /// The file.
+        path: String,
+    },
     /// The server said nothing of a rate.
     #[error(
         "the server does not say which rate it takes (is `bentpipe saratoga serve` running there, and does UDP port 7542 pass?); give --rate"
@@ -266,6 +274,7 @@ impl Error {
             Self::Checksum { .. }
             | Self::NoRate
             | Self::UnknownRate { .. }
+            | Self::AnswerLost { .. }
             | Self::Unreachable { .. } => Code::UNSPECIFIED,
             // Somebody writes to it.
             Self::Changed { .. } => Code::IN_USE,

@@ -3,7 +3,8 @@
 //! The field is `bentpipe1`, the time (64 bits, nanoseconds since 1970) and HMAC-SHA256 over
 //! `bentpipe1`, the time, and the REQUEST as it is emitted without the field. The draft would also
 //! cover addresses and ports; they change on the way through a NAT and are left out. A REQUEST is
-//! believed for two minutes around its time, and once: a server remembers what it was asked ([`Seen`]).
+//! believed for two minutes around its time, and once: a server remembers what it was asked ([`Seen`]). A client that
+//! nobody answers signs it anew each minute ([`is_ageing`]).
 //! What follows a REQUEST is sealed ([`crate::seal`]), also the answer to the question with which a server
 //! lets it in ([`crate::address_validation`]): a REQUEST that was overheard is of no use without the key. Nothing
 //! is encrypted: for that, use a tunnel.
@@ -61,7 +62,11 @@ impl Key {
 
     /// Puts the field into `request`.
     pub(crate) fn sign(&self, request: &mut Request) {
-        let time = now();
+        self.sign_at(request, now());
+    }
+
+    /// As [`Self::sign`], at `time`.
+    pub(crate) fn sign_at(&self, request: &mut Request, time: u64) {
         let mac = self.mac(request, time).finalize().into_bytes();
         request.authentication = [MAGIC, &time.to_be_bytes(), &mac].concat();
     }
@@ -116,7 +121,7 @@ impl Key {
 }
 
 /// Nanoseconds since 1970; they fit until 2554.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_nanos() as u64)
@@ -242,6 +247,22 @@ impl Seen {
 /// Whether `request` is authenticated as this module does it, with whatever key.
 pub(crate) fn is_signed(request: &Request) -> bool {
     request.authentication.starts_with(MAGIC)
+}
+
+/// Whether `request`, which this side has signed, is to be signed anew where it is said again: half of the window is for
+/// the way and for clocks that differ.
+pub(crate) fn is_ageing(request: &Request) -> bool {
+    age(request) > WINDOW / 2
+}
+
+/// Whether a server with the same clock no longer believes `request`.
+pub(crate) fn is_outdated(request: &Request) -> bool {
+    age(request) > WINDOW
+}
+
+/// Nanoseconds since `request` was signed. By the clock of its signature: others stand still while the machine sleeps.
+fn age(request: &Request) -> u64 {
+    signature(request).0.abs_diff(now())
 }
 
 /// When `request`, which verifies, was signed, and its HMAC: of two REQUESTs the later one is greater.

@@ -24,6 +24,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+#[cfg(test)]
+mod tests;
+
 pub use crate::job::{Job, Progress, Report, Target};
 
 /// How a client works.

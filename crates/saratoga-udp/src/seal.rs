@@ -68,8 +68,8 @@ impl Seal {
 
     /// Seals the datagram that begins at octet `start` of `out`; a REQUEST is authenticated by itself.
     pub(crate) fn close(&self, out: &mut Vec<u8>, start: usize) {
-        if let Some([kind, _, flags]) = out.get_mut(start..start + 3)
-            && *kind != REQUEST
+        if !is_request(&out[start..])
+            && let Some([_, _, flags]) = out.get_mut(start..start + 3)
         {
             *flags |= SEALED;
             let sum = self.out.clone().chain_update(&out[start..]).finalize();
@@ -85,6 +85,11 @@ impl Seal {
         let right = is_sealed(datagram) && sum().verify_truncated_left(seal).is_ok();
         right.then_some(octets)
     }
+}
+
+/// Whether `datagram` is a REQUEST.
+pub(crate) fn is_request(datagram: &[u8]) -> bool {
+    datagram.first() == Some(&REQUEST)
 }
 
 /// Whether `datagram` says that it is sealed.

@@ -2,10 +2,10 @@
 
 use crate::Error;
 use crate::address_validation::Credit;
-use crate::authenticate::Key;
+use crate::authenticate::{Key, is_ageing, is_outdated};
 use crate::batch::Way;
 use crate::preparing::Preparing;
-use crate::seal::{DOUBT, Seal, Side, is_sealed};
+use crate::seal::{DOUBT, Seal, Side, is_request, is_sealed};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::{Answer, Inquiry, sender};
 use bentpipe_saratoga_files::{Incoming, Outgoing};
@@ -48,6 +48,8 @@ struct Seals {
     session: Seal,
     /// The seal of a server that does not know the session.
     stranger: Option<Seal>,
+    /// A client signs its REQUEST anew with it.
+    key: Option<Key>,
     /// Nothing was opened yet: a server with another key can only say so without a seal.
     unheard: bool,
     doubtful: Option<UnsealedRefusal>,
@@ -99,6 +101,7 @@ impl Session {
         let seals = key.zip(request.as_ref()).map(|(key, request)| Seals {
             session: Seal::of_session(key, &request.authentication, Side::Client),
             stranger: Some(Seal::of_stranger(key, request.session, Side::Client)),
+            key: Some(key.clone()),
             unheard: true,
             doubtful: None,
         });
@@ -135,6 +138,7 @@ impl Session {
         let seals = seal.map(|session| Seals {
             session,
             stranger: None,
+            key: None,
             unheard: false,
             doubtful: None,
         });
@@ -299,6 +303,7 @@ impl Session {
 
     /// What is under the seal, where one is wanted; `None` for what is not the peer's.
     fn open<'a>(&mut self, datagram: &'a [u8], now: Instant) -> Option<&'a [u8]> {
+        let outdated = self.is_outdated();
         let Some(seals) = &mut self.seals else {
             return Some(datagram);
         };
@@ -315,7 +320,7 @@ impl Session {
         let sealed = opened.is_some();
         let first = (seals.doubtful.as_ref()).is_none_or(|doubtful| sealed && !doubtful.sealed);
         if first
-            && (sealed || seals.unheard)
+            && (sealed || seals.unheard || outdated)
             && let Ok((Frame::Status(refusal), _)) = Frame::parse(opened.unwrap_or(datagram))
             && refusal.code != Code::OK
         {
@@ -334,6 +339,13 @@ impl Session {
     /// all is here would be said of content that never came. (With a key the REQUEST itself tells.)
     const fn is_asked_anew(&self) -> bool {
         self.seals.is_none() && self.is_verified()
+    }
+
+    /// Whether it has asked for a deletion that may be done, and no server believes the REQUEST any more: who is asked again
+    /// has no seal for the answer.
+    fn is_outdated(&self) -> bool {
+        let asks = matches!(self.work, Work::Asking(_)) && self.seals.is_some();
+        asks && self.request.as_ref().is_some_and(is_outdated)
     }
 
     fn doubtful(&self) -> Option<&UnsealedRefusal> {
@@ -366,6 +378,9 @@ impl Session {
         }
         let result = self.advance(now)?;
         Some(match unsealed {
+            Some(_) if self.is_outdated() => result.map_err(|_| Error::AnswerLost {
+                path: self.path.clone(),
+            }),
             Some(code) => result.map_err(|_| Error::Unsealed {
                 path: self.path.clone(),
                 code,
@@ -463,6 +478,7 @@ impl Session {
         }
         let start = out.len();
         while self.emit(now, out) {
+            self.sign_anew(out, start);
             if let Some(seals) = &self.seals {
                 seals.session.close(out, start);
             }
@@ -475,6 +491,27 @@ impl Session {
             out.truncate(start);
         }
         false
+    }
+
+    /// A REQUEST at octet `start` of `out` that nobody has answered is signed anew before it is too old to be believed. What is
+    /// still said to the older one is under another seal, and counts for nothing. Once the server was heard the signature
+    /// stays: what it was told then may have it delete, and a REQUEST signed anew would be another deletion.
+    fn sign_anew(&mut self, out: &mut Vec<u8>, start: usize) {
+        let (Some(seals), Some(request)) = (&mut self.seals, &mut self.request) else {
+            return;
+        };
+        let Some(key) = seals.key.as_ref().filter(|_| is_request(&out[start..])) else {
+            return;
+        };
+        if seals.unheard && is_ageing(request) {
+            key.sign(request);
+            seals.session = Seal::of_session(key, &request.authentication, Side::Client);
+            seals.doubtful = None;
+        }
+        // The work knows the first signature only.
+        out.truncate(start);
+        // Where that could be written, so can this.
+        let _ = Frame::Request(request.clone()).emit(out);
     }
 
     fn emit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {

@@ -477,3 +477,41 @@ fn a_deletion_that_was_withheld_is_not_made_up_for_by_others() {
     run_at(served.address, keyed(), delete()).result.unwrap();
     assert!(!served.file("b").exists());
 }
+
+/// Its REQUEST alone deletes nothing at a server that sends content without timestamps, either.
+#[test]
+fn a_deletion_wants_a_word_of_its_client_where_content_has_no_timestamps() {
+    let key = key("0123456789abcdef");
+    let mut server = serve::ServerConfig {
+        key: Some(key.clone()),
+        ..config()
+    };
+    server.link.timestamps = false;
+    let served = Served::new(server);
+    std::fs::write(served.file("a"), "a").unwrap();
+    let ask = |address, silence| {
+        let mut config = client::ClientConfig {
+            key: Some(key.clone()),
+            ..client()
+        };
+        config.link.silence = Duration::from_secs(silence);
+        let delete = Job::Delete {
+            remote: "a".to_owned(),
+        };
+        run_at(address, config, delete).result
+    };
+    let between = Between::new(served.address, Mischief::PlaysLate);
+    between.cut.store(true, Ordering::Relaxed);
+    ask(between.address, 1).unwrap_err();
+    let withheld = between.end().requests;
+    assert_eq!(withheld.len(), 1);
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    for request in &withheld {
+        peer.socket.send_to(request, served.address).unwrap();
+    }
+    peer.hear_all(Duration::from_millis(300));
+    assert!(peer.received > 0);
+    assert!(served.file("a").exists(), "it was deleted");
+    ask(served.address, 20).unwrap();
+    assert!(!served.file("a").exists());
+}

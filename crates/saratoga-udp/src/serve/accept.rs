@@ -316,12 +316,12 @@ impl Server {
         let deletes = request.kind == RequestKind::Delete;
         // With a key a deletion wants an answer under the seal even from an address that is known: it is done by the
         // REQUEST alone, which somebody may have withheld, or recorded before this server began, and can play in the
-        // name of another client. All else needs sealed frames to follow.
-        let known =
-            self.validator.knows(from, timer::now()) && !(deletes && self.config.key.is_some());
+        // name of another client. All else needs sealed frames to follow. Nor would its client know when it may sign anew.
+        let wants_word = deletes && self.config.key.is_some();
+        let known = self.validator.knows(from, timer::now()) && !wants_word;
         // The answer to a deletion is no longer than the REQUEST, so that it cannot amplify.
-        let at_once = deletes && self.config.key.is_none();
-        if !self.endpoint.link().timestamps {
+        let at_once = deletes && !wants_word;
+        if !self.endpoint.link().timestamps && !wants_word {
             self.admit(request, from, seal, PeerValidation::Proven)
         } else if known || at_once {
             self.admit(request, from, seal, PeerValidation::Known)
