@@ -16,6 +16,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 /// See the file's head.
 #[derive(Debug)]
@@ -34,6 +35,10 @@ const WANTED: &str = "is about to be written to";
 /// Under which name a file lies between the last look at it and its end, a moment: `.INODE.saratoga-going`. What a kill leaves there
 /// is for [`crate::leftovers`].
 const GOING: &str = ".saratoga-going";
+/// How long those who had found the name before take until they meet the lease, about.
+const MOMENT: Duration = Duration::from_millis(1);
+/// Why a file stays that somebody has written to.
+const CHANGED: &str = "changed after it was sent";
 /// Why a file stays of which the kernel does not say who writes to it.
 const OF_ANOTHER: &str = "belongs to another user, and may be open for writing";
 
@@ -157,7 +162,7 @@ impl Original {
         if is_wanted() {
             return Err(self.kept(WANTED));
         }
-        self.unlink().map_err(cannot)?
+        self.unlink(is_wanted).map_err(cannot)?
     }
 
     /// Whether the open file is what it was, and what arrived. Ends early where it `is_wanted`.
@@ -166,12 +171,11 @@ impl Original {
         arrived: &Checksum,
         is_wanted: impl Fn() -> bool,
     ) -> io::Result<Result<(), Error>> {
-        let (is, was) = (self.file.metadata()?, &self.was);
-        let stamp = |about: &Metadata| (about.mtime(), about.mtime_nsec());
-        let changed = Ok(Err(self.kept("changed after it was sent")));
-        if is.len() != was.len() || stamp(&is) != stamp(was) {
+        let changed = Ok(Err(self.kept(CHANGED)));
+        if !self.has_stayed()? {
             return changed;
         }
+        let was = &self.was;
         let same = match Algorithm::of(arrived).filter(|by| *by != Algorithm::None) {
             Some(algorithm) => {
                 let sum = Sum::new(algorithm);
@@ -182,9 +186,18 @@ impl Original {
                 sum.finish() == *arrived
             }
             // Without a checksum the time of the inode's last change must do.
-            None => (is.ctime(), is.ctime_nsec()) == (was.ctime(), was.ctime_nsec()),
+            None => {
+                let is = self.file.metadata()?;
+                (is.ctime(), is.ctime_nsec()) == (was.ctime(), was.ctime_nsec())
+            }
         };
         if same { Ok(Ok(())) } else { changed }
+    }
+
+    /// Whether its size and time are as when it was opened.
+    fn has_stayed(&self) -> io::Result<bool> {
+        let stamp = |about: &Metadata| (about.len(), about.mtime(), about.mtime_nsec());
+        Ok(stamp(&self.file.metadata()?) == stamp(&self.was))
     }
 
     /// Whether what is called `name` is the open file.
@@ -193,16 +206,16 @@ impl Original {
         found.is_ok_and(|found| (found.st_dev, found.st_ino) == (self.was.dev(), self.was.ino()))
     }
 
-    /// Takes the name away. Renamed first, it is looked at where nobody replaces it any more.
-    fn unlink(&self) -> io::Result<Result<(), Error>> {
+    /// Takes the name away. Renamed first, it is looked at where nobody replaces it any more, and no writer finds it.
+    fn unlink(&self, is_wanted: impl Fn() -> bool) -> io::Result<Result<(), Error>> {
         // Meanwhile nobody is to take it for what a kill has left. Where another has locked it, that one's lock says so too.
         let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
-        let ended = self.rename_and_unlink();
+        let ended = self.rename_and_unlink(is_wanted);
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         ended
     }
 
-    fn rename_and_unlink(&self) -> io::Result<Result<(), Error>> {
+    fn rename_and_unlink(&self, is_wanted: impl Fn() -> bool) -> io::Result<Result<(), Error>> {
         let going = OsString::from(format!(".{}{GOING}", self.was.ino()));
         let rename = |from: &OsStr, to: &OsStr| {
             let flags = RenameFlags::NOREPLACE;
@@ -215,23 +228,27 @@ impl Original {
             Err(Errno::INVAL | Errno::NOSYS) => return Ok(Err(self.kept(NO_RENAME))),
             Err(errno) => return Err(errno.into()),
         }
-        if self.is_at(&going) {
-            let Err(errno) = unlink(&going) else {
-                return Ok(Ok(()));
-            };
-            return match rename(&going, &self.name) {
-                Ok(()) => Err(errno.into()),
-                Err(_) => Ok(Err(self.kept(
-                    "could not be deleted, and its name was taken meanwhile; it is `.*.saratoga-going`",
-                ))),
-            };
+        let stays = if self.is_at(&going) {
+            std::thread::sleep(MOMENT);
+            // Who had found the name before has met the lease by now, or has written.
+            match self.has_stayed() {
+                _ if is_wanted() => Ok(self.kept(WANTED)),
+                Ok(false) => Ok(self.kept(CHANGED)),
+                Ok(true) => match unlink(&going) {
+                    Ok(()) => return Ok(Ok(())),
+                    Err(errno) => Err(errno.into()),
+                },
+                Err(error) => Err(error),
+            }
+        } else {
+            Ok(self.kept("was replaced while it was sent"))
+        };
+        match rename(&going, &self.name) {
+            Ok(()) => stays.map(Err),
+            Err(_) => Ok(Err(self.kept(
+                "is `.*.saratoga-going` now, for its name was taken when it could not be deleted",
+            ))),
         }
-        Ok(Err(match rename(&going, &self.name) {
-            Ok(()) => self.kept("was replaced while it was sent"),
-            Err(_) => self.kept(
-                "was replaced twice while it was sent; what came first is `.*.saratoga-going`",
-            ),
-        }))
     }
 }
 
@@ -243,7 +260,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
     use std::process::{Child, Command};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
     use tempfile::TempDir;
 
     /// A file `a` and its original.
@@ -322,8 +339,40 @@ mod tests {
         let fresh = folder.path().join("fresh");
         fs::write(&fresh, "new").unwrap();
         fs::rename(&fresh, &path).unwrap();
-        assert!(original.unlink().unwrap().is_err());
+        assert!(original.unlink(|| false).unwrap().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// By one who had found the name before that was taken away.
+    #[test]
+    fn what_is_written_to_at_the_last_moment_stays() {
+        let (folder, path, original) = opened();
+        let append = |path: &PathBuf| {
+            let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+            file.write_all(b", and more").unwrap();
+        };
+        let why =
+            |original: &Original, is_wanted: &dyn Fn() -> bool| match original.unlink(is_wanted) {
+                Ok(Err(Error::Kept { why, .. })) => why,
+                other => panic!("{other:?}"),
+            };
+        let lease = ReadLease::take(original.file.as_fd()).unwrap();
+        let lease = lease.expect("the file system has leases");
+        let writer = path.clone();
+        let writer = std::thread::spawn(move || append(&writer));
+        while lease.is_whole() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(why(&original, &|| !lease.is_whole()), WANTED);
+        drop(lease);
+        writer.join().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"what was sent, and more");
+        // Or where there are no leases.
+        let (_folder, path, original) = opened();
+        append(&path);
+        assert_eq!(why(&original, &|| false), CHANGED);
+        assert_eq!(fs::read(&path).unwrap(), b"what was sent, and more");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
