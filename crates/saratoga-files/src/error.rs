@@ -1,3 +1,4 @@
+use crate::leased;
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_wire::saratoga::Code;
 use std::io;
@@ -204,6 +205,11 @@ impl Error {
         }
     }
 
+    /// Whether another process has a lease on the file, which it may give back.
+    pub fn is_leased(&self) -> bool {
+        matches!(self, Self::File { source, .. } if leased::is_leased(source))
+    }
+
     /// That the system refused `action` on `path`.
     pub fn file(action: &'static str, path: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
@@ -236,7 +242,7 @@ impl Error {
                 "it is out of room or quota there, or allows less with --max-size; the log there says which"
             }
             Failure::Peer(Code::CANNOT_SEND) => {
-                "the server has no room for a session more (--max-sessions), or on its disk beside what is on its way; try again later"
+                "the server has no room for a session more (--max-sessions), or on its disk beside what is on its way, or another process there (Samba, an NFS server) has a lease on the file and does not give it back; try again later"
             }
             Failure::Peer(Code::UNSPECIFIED) => {
                 "the log of the peer says more, such as that what arrived has another checksum than announced: then the file changed while it was sent, though its size and time are what they were"
@@ -324,7 +330,7 @@ fn code(error: &io::Error) -> Code {
             // A socket, or a device that is not there.
             Some(Errno::NXIO | Errno::NODEV) => Code::DENIED,
             // It may be asked again.
-            _ if is_want_of_room(error) => Code::CANNOT_SEND,
+            _ if is_want_of_room(error) || leased::is_leased(error) => Code::CANNOT_SEND,
             _ => Code::UNSPECIFIED,
         },
     }

@@ -17,6 +17,7 @@ mod error;
 pub mod fuzzing;
 mod gather;
 mod incoming;
+mod leased;
 pub mod leftovers;
 mod local;
 mod metadata;

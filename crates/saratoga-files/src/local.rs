@@ -4,6 +4,8 @@
 //! by its path; what was found below it is opened beneath the directory's own descriptor, without following symbolic
 //! links, so that nothing else is sent, or deleted, in its place.
 
+use crate::leased;
+use crate::task::Cancel;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -13,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A file to send.
 #[derive(Clone, Debug)]
@@ -33,10 +36,6 @@ struct Opened {
     path: PathBuf,
 }
 
-/// A pipe must not hold us up.
-const FILE: OFlags = OFlags::RDONLY
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
@@ -58,16 +57,15 @@ impl LocalFile {
         }
     }
 
-    /// The file, to be read.
+    /// The file, to be read. Another process that has a lease on it is waited for.
     ///
     /// # Errors
-    /// What the kernel says, and that a symbolic link is in the way of what was found.
-    pub fn open(&self) -> io::Result<File> {
-        let opened = match &self.found_in {
-            Some(folder) => folder.beneath(&self.path, FILE)?,
-            None => rustix::fs::open(&self.path, FILE, Mode::empty())?,
-        };
-        Ok(File::from(opened))
+    /// What the kernel says, that a symbolic link is in the way of what was found, and that nobody waits for it any more.
+    pub(crate) fn open(&self, cancel: &Cancel) -> io::Result<File> {
+        leased::open(Duration::MAX, cancel, |flags| match &self.found_in {
+            Some(folder) => folder.beneath(&self.path, flags),
+            None => Ok(rustix::fs::open(&self.path, flags, Mode::empty())?),
+        })
     }
 
     /// The directory it lies in, and its name there; `None` for what has no name.
@@ -181,18 +179,19 @@ mod tests {
         assert_eq!(names("").unwrap(), ["sub"]);
         assert_eq!(names("sub").unwrap(), ["file"]);
         let found = folder.file("sub/file".into());
-        assert!(found.open().is_ok() && found.place().unwrap().is_some());
+        let cancel = Cancel::default();
+        assert!(found.open(&cancel).is_ok() && found.place().unwrap().is_some());
         assert_eq!(found.path(), inside.join("sub/file"));
         // The file becomes a link.
         fs::remove_file(inside.join("sub/file")).unwrap();
         symlink(outside.join("sub/file"), inside.join("sub/file")).unwrap();
-        assert!(found.open().is_err());
+        assert!(found.open(&cancel).is_err());
         // A directory on the way becomes one.
         fs::remove_dir_all(inside.join("sub")).unwrap();
         symlink(outside.join("sub"), inside.join("sub")).unwrap();
-        assert!(found.open().is_err() && found.place().is_err() && names("sub").is_err());
+        assert!(found.open(&cancel).is_err() && found.place().is_err() && names("sub").is_err());
         // What is named may be a link, and lie behind one.
         let named = LocalFile::named(inside.join("sub/file"));
-        assert!(named.open().is_ok() && named.place().unwrap().is_some());
+        assert!(named.open(&cancel).is_ok() && named.place().unwrap().is_some());
     }
 }

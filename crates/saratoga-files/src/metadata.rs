@@ -29,7 +29,7 @@ pub fn announce(
 ) -> Result<(Metadata, File, std::fs::Metadata, Option<Sum>), Error> {
     let name = local.path().display().to_string();
     let read = || {
-        let file = local.open()?;
+        let file = local.open(cancel)?;
         let was = file.metadata()?;
         if was.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());

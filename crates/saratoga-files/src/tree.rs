@@ -8,9 +8,11 @@ mod folder;
 pub use folder::Folder;
 pub(crate) use folder::{is_gone, is_taken};
 
+use crate::leased;
 use crate::original::{Original, inode_going};
 use crate::placed::Placed;
 use crate::reservation::Reservations;
+use crate::task::Cancel;
 use crate::{Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -23,6 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// How the files begin and end in which something arrives: `.NAME.saratoga-part`.
 pub(crate) const PART: &str = ".saratoga-part";
@@ -115,11 +118,19 @@ impl Tree {
 
     /// The file at `path`, to be read, and what it is.
     pub fn file(&self, path: &str) -> Result<(File, Metadata), Error> {
+        self.file_within(path, Duration::ZERO, &Cancel::default())
+    }
+
+    /// The same, in a thread that may wait for another process that has a lease on it: no longer than `patience`.
+    pub fn file_within(
+        &self,
+        path: &str,
+        patience: Duration,
+        cancel: &Cancel,
+    ) -> Result<(File, Metadata), Error> {
         let path = &*check(path)?;
         let found = || {
-            // A pipe must not hold us up.
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = File::from(beneath(self.root(), path, flags)?);
+            let file = leased::open(patience, cancel, |flags| beneath(self.root(), path, flags))?;
             let metadata = file.metadata()?;
             if metadata.is_file() {
                 Ok((file, metadata))

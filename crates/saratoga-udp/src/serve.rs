@@ -21,8 +21,8 @@ use bentpipe_base::Instant;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
-    Cancel, ChecksumOnRead, FairSemaphore, Incoming, Outgoing, Part, Sink, Source, Sum, Tree,
-    WIDEST, entry, known_size, leftovers, mode, path, spawn,
+    Cancel, ChecksumOnRead, FairSemaphore, Incoming, Original, Outgoing, Part, Sink, Source, Sum,
+    Tree, WIDEST, entry, known_size, leftovers, mode, path, spawn,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -34,6 +34,7 @@ use hang_watch::HangWatch;
 use lists::Lists;
 use mounts::Mounts;
 use recent::{Over, Recent};
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -291,18 +292,24 @@ impl Server {
         self.tree.is_there()?;
         self.has_room(from)?;
         let path = path::normal(&request.path)?;
-        let (file, was) = self.tree.file(&path)?;
-        known_size(&file, &was).map_err(Error::file("read", &*path))?;
-        let asked = request.clone();
-        let original = match request.kind {
-            RequestKind::Take => Some(self.tree.original(&path, &file, &was)?),
-            _ => None,
+        let takes = request.kind == RequestKind::Take;
+        let opened = match open(&self.tree, &path, takes, None) {
+            // The thread that prepares it may wait.
+            Err(error) if error.is_leased() => None,
+            opened => Some(opened?),
         };
+        let at_once = opened.is_some();
+        let (tree, wanted, asked) = (self.tree.clone(), path.clone(), request.clone());
         let (algorithm, link) = (self.config.checksum, *self.endpoint.link());
         let late = request.late_checksum && algorithm != Algorithm::None;
         let sealed = seal.is_some();
         let turns = self.turns.clone();
         let prepare = move |cancel: &Cancel| {
+            let (file, was, original) = match opened {
+                Some(opened) => opened,
+                // Who waits longer hears that it may ask again, before it takes our silence for the end.
+                None => open(&tree, &wanted, takes, Some((link.silence / 2, cancel)))?,
+            };
             let summed = || {
                 let turns = (&turns, from);
                 Sum::new(algorithm).rest_in_turns(turns, cancel, &file, was.len())
@@ -335,7 +342,7 @@ impl Server {
                 None => outgoing,
             }))
         };
-        let work = if late {
+        let work = if late && at_once {
             Work::Sending(prepare(&Cancel::default())?)
         } else {
             let prepared = spawn("checksum", prepare).map_err(Error::file("prepare", &*path))?;
@@ -451,6 +458,23 @@ impl Server {
         self.refuse_with(key, code, seal);
         Ok(())
     }
+}
+
+/// The file at `path`, what it is, and where the peer `takes` it what is deleted then. What another process has a lease on is waited
+/// for with `patience`, in a thread that may.
+fn open(
+    tree: &Tree,
+    path: &str,
+    takes: bool,
+    patience: Option<(Duration, &Cancel)>,
+) -> Result<(File, std::fs::Metadata, Option<Original>), Error> {
+    let (file, was) = match patience {
+        Some((patience, cancel)) => tree.file_within(path, patience, cancel)?,
+        None => tree.file(path)?,
+    };
+    known_size(&file, &was).map_err(Error::file("read", path))?;
+    let original = takes.then(|| tree.original(path, &file, &was));
+    Ok((file, was, original.transpose()?))
 }
 
 /// METADATA in answer to `request`, which must be able to take it.

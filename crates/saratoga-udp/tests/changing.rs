@@ -7,7 +7,10 @@ use bentpipe_base::Rate;
 use bentpipe_saratoga_udp::checksum::Algorithm;
 use bentpipe_saratoga_udp::{Client, Error, Link, LocalFolder, Tree, client, serve};
 use bentpipe_wire::saratoga::Code;
+use std::io::BufRead as _;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{
@@ -416,4 +419,64 @@ fn of_two_files_that_are_taken_to_one_place_the_second_stays() {
     assert!(run(&served, job("second", "x/f")).is_err());
     assert_eq!(std::fs::read(here.path().join("X/f")).unwrap(), b"first");
     assert_eq!(names(served.folder.path()), ["second"]);
+}
+
+/// While another process has a write lease on `path`, as Samba has one, which it gives back so many seconds after it is asked.
+fn with_a_lease<T>(path: &Path, seconds: &str, work: impl FnOnce() -> T) -> T {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/lease.py");
+    let mut process = Command::new("python3")
+        .arg(program)
+        .arg(path)
+        .arg(seconds)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let output = process.stdout.as_mut().unwrap();
+    std::io::BufReader::new(output)
+        .read_line(&mut said)
+        .unwrap();
+    assert_eq!(said, "it has the lease\n");
+    let done = work();
+    // Closes its standard input.
+    assert!(process.wait().unwrap().success());
+    done
+}
+
+/// Whoever opens it with `cat` waits for that too.
+#[test]
+fn a_file_of_which_another_process_has_a_lease_goes_when_that_is_back() {
+    bentpipe_os::need!(Program("python3"));
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    let there = served.file("a");
+    std::fs::write(&there, content(5000)).unwrap();
+    let got = with_a_lease(&there, "0.2", || run(&served, get("a", here.path())));
+    got.unwrap();
+    let got = here.path().join("got");
+    assert_eq!(std::fs::read(&got).unwrap(), content(5000));
+    let put = with_a_lease(&got, "0.2", || run(&served, put(&got, "b")));
+    put.unwrap();
+    assert_eq!(std::fs::read(served.file("b")).unwrap(), content(5000));
+}
+
+/// A server lets its peer wait no longer than it may be silent, and is asked again then.
+#[test]
+fn a_file_of_which_a_lease_is_not_back_within_the_silence_is_asked_for_again() {
+    bentpipe_os::need!(Program("python3"));
+    let link = Link {
+        silence: Duration::from_secs(2),
+        ..LINK
+    };
+    let served = Served::new(serve::ServerConfig { link, ..config() });
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(served.file("a"), content(5000)).unwrap();
+    let config = client::ClientConfig { link, ..client() };
+    let got = with_a_lease(&served.file("a"), "4", || {
+        run_at(served.address, config, get("a", here.path()))
+    });
+    got.result.unwrap();
+    let got = std::fs::read(here.path().join("got"));
+    assert_eq!(got.unwrap(), content(5000));
 }
