@@ -81,6 +81,8 @@ pub(crate) struct Turn {
 #[derive(Default)]
 struct Sessions {
     sending: [u32; 2],
+    /// Those of them that need the line now.
+    busy: [u32; 2],
     receiving: [u32; 2],
 }
 
@@ -248,17 +250,21 @@ impl Endpoint {
         self.answers.bound();
     }
 
-    /// Divides the rate evenly among the peers that are sent to or answered, and the part of each among its sessions: who asks
-    /// for much at once takes nothing from others. What is said to a peer is of its own part; what that leaves of peers that
-    /// are sent nothing is for the others. Sessions whose peer is silent, perhaps for ever, get a small part together, as
-    /// long as others can use the rest.
+    /// Divides the rate evenly among the peers that are sent to or answered, and the part of each among those of its
+    /// sessions that need the line now: who asks for much at once takes nothing from others, and a session that waits
+    /// for an answer takes nothing from those of the same peer. What is said to a peer is of its own part; what that
+    /// leaves of peers that are sent nothing is for the others. Sessions whose peer is silent, perhaps for ever, get a
+    /// small part together, as long as others can use the rest.
     fn share(&mut self, now: Instant) {
         let mut peers: BTreeMap<IpAddr, Sessions> = BTreeMap::new();
         for (key, session) in &self.sessions {
             let own = peers.entry(network(key.0)).or_default();
             let quiet = usize::from(session.is_quiet(now));
             match &session.work {
-                Work::Sending(_) => own.sending[quiet] += 1,
+                Work::Sending(_) => {
+                    own.sending[quiet] += 1;
+                    own.busy[quiet] += u32::from(session.needs_line(now));
+                }
                 Work::Receiving(_) => own.receiving[quiet] += 1,
                 Work::Asking(_) | Work::Preparing(_) => {}
             }
@@ -282,16 +288,17 @@ impl Endpoint {
         };
         for (key, session) in &mut self.sessions {
             let (quiet, peer) = (usize::from(session.is_quiet(now)), network(key.0));
+            let busy = session.needs_line(now);
             if let Work::Sending(outgoing) = &mut session.work
                 && let Some(own) = peers.get(&peer)
             {
                 let part = left as f64 * parts[quiet] / sent_to[quiet] as f64;
                 let said = self.answers.rate(peer, now).bits_per_sec() as f64;
                 let rest = (part - said).max(part * FOR_CONTENT);
-                let rate = rest / f64::from(own.sending[quiet]);
-                outgoing
-                    .sender
-                    .set_rate(Rate::from_bits_per_sec(rate as u64));
+                // A question is sent at an even part, also where many are due at once.
+                let sharers = if busy { own.busy } else { own.sending };
+                let rate = Rate::from_bits_per_sec((rest / f64::from(sharers[quiet])) as u64);
+                outgoing.sender.set_rate(rate, now);
             }
         }
     }
@@ -482,6 +489,10 @@ impl Endpoint {
         }
         for session in self.sessions.values() {
             if let Some(at) = session.deadline().filter(|_| !blocked) {
+                wait = wait.min(at.since(now));
+            }
+            // Others have its part then.
+            if let Some(at) = session.line_free_at().filter(|at| *at > now) {
                 wait = wait.min(at.since(now));
             }
             if session.wants_a_look() {

@@ -1,8 +1,9 @@
 //! The queue of a client's jobs, and how many of them go at once.
 //!
 //! A few jobs go at once whatever they are. Beyond these, short ones are begun until what is under way fills the link
-//! for [`AHEAD`], so that none waits for another's round trips. When the server has no room for one more session, it is
-//! asked again only when a session of ours is over, or after a pause where none is under way. How many sessions it
+//! for [`AHEAD`], so that none waits for another's round trips. However long a job is, it counts as one of the few there:
+//! as many of them fill the link, and one leaves the rest to short ones. When the server has no room for one more session,
+//! it is asked again only when a session of ours is over, or after a pause where none is under way. How many sessions it
 //! takes is found out as TCP finds out a window: one more for each full round of them.
 
 use crate::job::Job;
@@ -137,10 +138,14 @@ impl JobQueue {
         if self.pause.is_some_and(|(until, _)| now < until) {
             return None;
         }
-        let cost = cost(&self.waiting.front()?.job);
+        let next = self.waiting.front()?;
         let count = self.under_way.len();
-        let costs = || sum(self.under_way.values().map(cost_of).chain([cost]));
         let Bytes(budget) = self.rate.over(AHEAD);
+        let most = budget.div_ceil(self.parallel as u64);
+        let costs = || {
+            let all = self.under_way.values().chain([next]);
+            sum(all.map(|entry| cost(&entry.job).min(most)))
+        };
         let fits = count < self.parallel || costs() <= budget;
         let room = count < (self.room as usize).clamp(1, self.most);
         (fits && room).then(|| self.waiting.pop_front()).flatten()
@@ -243,10 +248,6 @@ fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-fn cost_of(entry: &Entry) -> u64 {
-    cost(&entry.job)
-}
-
 /// Octets that `job` takes on the line, about.
 fn cost(job: &Job) -> u64 {
     let content = match job {
@@ -264,6 +265,11 @@ mod tests {
 
     fn job_queue(count: usize, size: u64) -> JobQueue {
         let mut job_queue = JobQueue::new(Rate::from_bits_per_sec(8_000_000), 8, 1000, START);
+        add(&mut job_queue, count, size);
+        job_queue
+    }
+
+    fn add(job_queue: &mut JobQueue, count: usize, size: u64) {
         let job = |i: usize| Job::Put {
             local: None,
             remote: format!("{i}"),
@@ -271,7 +277,6 @@ mod tests {
             size: Some(size),
         };
         job_queue.add((0..count).map(job).collect());
-        job_queue
     }
 
     /// Begins what may be begun; how many are under way then.
@@ -293,6 +298,15 @@ mod tests {
         let mut slow = job_queue(1000, 1000);
         slow.set_rate(Rate::from_bits_per_sec(64_000));
         assert_eq!(fill(&mut slow, &mut 0, START), 8);
+    }
+
+    #[test]
+    fn long_files_leave_room_for_short_ones() {
+        for (long, all) in [(1, 106), (4, 64), (7, 22), (8, 8), (9, 8)] {
+            let mut job_queue = job_queue(long, 1_000_000_000);
+            add(&mut job_queue, 1000, 9500);
+            assert_eq!(fill(&mut job_queue, &mut 0, START), all, "{long} long ones");
+        }
     }
 
     #[test]

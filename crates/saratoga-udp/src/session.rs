@@ -471,6 +471,21 @@ impl Session {
         self.allowance() < outgoing.sender.packet().0
     }
 
+    /// Until when the line is taken by what it sent last, if it sends.
+    pub(crate) fn line_free_at(&self) -> Option<Instant> {
+        match &self.work {
+            Work::Sending(outgoing) => Some(outgoing.sender.line_free_at()),
+            _ => None,
+        }
+    }
+
+    /// Whether it sends and needs the line now: for what it has to send, or for the rest of what it sent last. Otherwise
+    /// it waits for the peer, and what it asks meanwhile is little.
+    pub(crate) fn needs_line(&self, now: Instant) -> bool {
+        let has_more = matches!(&self.work, Work::Sending(outgoing) if outgoing.sender.has_more());
+        has_more && !self.is_held() || self.line_free_at().is_some_and(|at| at > now)
+    }
+
     /// Appends the next datagram to `out`; `false` when none is due.
     pub(crate) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if self.is_held() {

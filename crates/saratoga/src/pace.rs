@@ -61,6 +61,22 @@ impl Pacer {
         self.idle = true;
     }
 
+    /// The rate changes from `old` to `new` while what was sent last is still on the line: the rest of it goes out at the
+    /// new one if that is higher. At a lower one it would end together with what others send, and all next packets
+    /// would leave at once.
+    pub(crate) fn change_rate(&mut self, old: Rate, new: Rate, now: Instant) {
+        if new > old && !self.ready(now) {
+            let left = self.next.since(now).as_nanos() * u128::from(old.bits_per_sec());
+            let left = left / u128::from(new.bits_per_sec());
+            self.next = now + Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// When what was sent last is off the line.
+    pub(crate) const fn free_at(&self) -> Instant {
+        self.next
+    }
+
     /// When to come again: when a packet may leave, or some at once if they are short.
     pub(crate) fn deadline(&self) -> Instant {
         self.next + BATCH.saturating_sub(self.last)
@@ -93,6 +109,22 @@ mod tests {
     fn a_host_that_lets_the_sender_wait_does_not_cost_the_rate_and_idle_time_is_no_debt() {
         assert_eq!(late(false), 993);
         assert_eq!(late(true), 3 * 125 - 2);
+    }
+
+    #[test]
+    fn the_rest_of_a_packet_goes_out_at_a_higher_rate() {
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let [high, low] = [8_000_000, 80_000].map(Rate::from_bits_per_sec);
+        let mut pacer = Pacer::new(at(0));
+        // 100 ms at the low rate.
+        pacer.sent(Bytes(1000), low, at(0));
+        pacer.change_rate(low, high, at(50));
+        assert_eq!(pacer.free_at(), Instant::from_nanos(50_500_000));
+        pacer.change_rate(high, low, at(50));
+        assert_eq!(pacer.free_at(), Instant::from_nanos(50_500_000));
+        // What is off the line is no credit.
+        pacer.change_rate(low, high, at(60));
+        assert_eq!(pacer.free_at(), Instant::from_nanos(50_500_000));
     }
 
     proptest! {

@@ -163,9 +163,21 @@ impl Sender {
         self.metadata_due = true;
     }
 
-    /// Another rate from now on, as when sessions share a line.
-    pub const fn set_rate(&mut self, rate: Rate) {
+    /// Another rate from now on, as when sessions share a line; a higher one also for the rest of what was sent last.
+    pub fn set_rate(&mut self, rate: Rate, now: Instant) {
+        let old = self.rate();
         self.config.rate = rate;
+        self.pacer.change_rate(old, self.rate(), now);
+    }
+
+    /// Whether it would send now if the line had room: content, repairs, or a frame that is due.
+    pub fn has_more(&self) -> bool {
+        self.state == State::Sending && self.waits_for_line()
+    }
+
+    /// Until when what it sent last takes the line, at its rate.
+    pub const fn line_free_at(&self) -> Instant {
+        self.pacer.free_at()
     }
 
     /// Stretches that are kept of what is to be sent again.

@@ -32,7 +32,11 @@ impl Relay {
             let mut far: BTreeMap<SocketAddr, UdpSocket> = BTreeMap::new();
             let mut buffer = vec![0; 65_536];
             while !asked.load(Ordering::Relaxed) {
-                while let Ok((len, client)) = near.recv_from(&mut buffer) {
+                // Who sends something each millisecond does not keep the rest waiting.
+                let until = Instant::now() + Duration::from_millis(1);
+                while Instant::now() < until
+                    && let Ok((len, client)) = near.recv_from(&mut buffer)
+                {
                     let due = Instant::now() + delay;
                     line.push_back((due, buffer[..len].to_vec(), client, false));
                 }
