@@ -118,10 +118,10 @@ struct Registered {
 impl Registered {
     fn load() -> Result<Self, LoadError> {
         log_through_tracing();
-        let signature = kernel::probe()?;
-        let hybla = Control::load(&object::HYBLA, signature, None)?;
+        let kernel = kernel::probe()?;
+        let hybla = Control::load(&object::HYBLA, kernel, None)?;
         let links = hybla.map(LINKS)?;
-        let rate = Control::load(&object::RATE, signature, Some(&links))?;
+        let rate = Control::load(&object::RATE, kernel, Some(&links))?;
         Ok(Self {
             links,
             shares: rate.map(SHARES)?,

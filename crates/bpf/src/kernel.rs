@@ -1,4 +1,5 @@
-//! What this kernel offers: BTF, struct_ops through a link, and which signature `cong_control` has.
+//! What this kernel offers: BTF, struct_ops through a link, which signature `cong_control` has, and whether programs are run
+//! whenever they are asked.
 
 use crate::LoadError;
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
@@ -17,8 +18,18 @@ pub(crate) enum Signature {
     Two,
 }
 
+/// What the programs of a control are chosen by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel {
+    pub(crate) signature: Signature,
+    /// A control's answer may be 0 though its program says otherwise. The kernels of some virtual machines run no program, but
+    /// their first process's own, in a softirq that interrupts that process. Bursts of 0 segments (`min_tso_segs`) have
+    /// the kernel put an empty segment before the data, and that connection hangs.
+    pub(crate) skips: bool,
+}
+
 /// Reads the kernel's own type information.
-pub(crate) fn probe() -> Result<Signature, LoadError> {
+pub(crate) fn probe() -> Result<Kernel, LoadError> {
     if !Path::new(BTF).exists() {
         return Err(LoadError::NoBtf);
     }
@@ -38,7 +49,13 @@ pub(crate) fn probe() -> Result<Signature, LoadError> {
     {
         return Err(LoadError::TooOld { release: release() });
     }
-    signature(&btf).ok_or_else(|| LoadError::Unknown { release: release() })
+    let signature = signature(&btf).ok_or_else(|| LoadError::Unknown { release: release() })?;
+    let aux = btf.type_by_name::<Struct<'_>>("bpf_prog_aux");
+    let skips = aux.is_some_and(|aux| {
+        let mut members = aux.iter();
+        members.any(|member| member.name.is_some_and(|name| name == "init_owned"))
+    });
+    Ok(Kernel { signature, skips })
 }
 
 fn signature(btf: &Btf<'_>) -> Option<Signature> {

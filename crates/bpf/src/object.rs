@@ -1,6 +1,6 @@
 //! Opens a compiled BPF object, adapts it to the running kernel, loads it and attaches it.
 
-use crate::kernel::Signature;
+use crate::kernel::{Kernel, Signature};
 use crate::{LoadError, kernel_name};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
 use std::os::fd::AsFd;
@@ -46,16 +46,16 @@ impl Control {
     /// Loads the control `program` and registers it; its programs read `links`, or a map of their own.
     pub(crate) fn load(
         program: &'static Program,
-        signature: Signature,
+        kernel_offers: Kernel,
         links: Option<&MapHandle>,
     ) -> Result<Self, LoadError> {
         let name = program.name;
         let mut open = open(&program.code.0)?;
+        let is_there = |wanted: &str| open.maps().any(|map| map.name() == wanted);
+        let chosen = variant(name, kernel_offers, is_there);
         for mut map in open.maps_mut() {
-            let four = map.name() == name;
             if map.map_type() == MapType::StructOps {
-                let wanted = four == (signature == Signature::Four);
-                map.set_autocreate(wanted)
+                map.set_autocreate(map.name() == chosen.as_str())
                     .map_err(kernel("choosing the programs"))?;
                 if let Some(value) = map.initial_value_mut() {
                     rename(value, name, kernel_name(name));
@@ -100,6 +100,16 @@ impl Control {
     }
 }
 
+/// Which of the registrations of control `name` suits the kernel.
+fn variant(name: &str, offers: Kernel, is_there: impl Fn(&str) -> bool) -> String {
+    let cautious = format!("{name}3");
+    match offers.signature {
+        Signature::Two => format!("{name}2"),
+        Signature::Four if offers.skips && is_there(&cautious) => cautious,
+        Signature::Four => name.to_owned(),
+    }
+}
+
 /// The programs that replay traces, loaded.
 pub(crate) fn replay() -> Result<Object, LoadError> {
     open(&REPLAY.0)?
@@ -130,5 +140,31 @@ fn rename(value: &mut [u8], name: &str, alias: &str) {
     {
         field.fill(0);
         field[..alias.len()].copy_from_slice(alias.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where programs may be skipped, the kernel asks none for the segments of a burst.
+    #[test]
+    fn a_kernel_that_skips_programs_is_asked_for_less() {
+        let has = |program: &Program, wanted: &str| {
+            let open = open(&program.code.0).unwrap();
+            open.maps().any(|map| map.name() == wanted)
+        };
+        for (signature, skips, rate, hybla) in [
+            (Signature::Four, false, "bentpipe_rate", "bentpipe_hybla"),
+            (Signature::Four, true, "bentpipe_rate3", "bentpipe_hybla"),
+            (Signature::Two, false, "bentpipe_rate2", "bentpipe_hybla2"),
+        ] {
+            let offers = Kernel { signature, skips };
+            for (program, expected) in [(&RATE, rate), (&HYBLA, hybla)] {
+                let chosen = variant(program.name, offers, |name| has(program, name));
+                assert_eq!(chosen, expected);
+                assert!(has(program, &chosen));
+            }
+        }
     }
 }

@@ -3,9 +3,10 @@
 //! RFC 5348, section 5.1, takes a packet for lost when three later ones have arrived, because some overtake others. Three
 //! packets are soon there where many leave in a round trip. As in RACK (RFC 8985) it is a time here that a packet may be
 //! late: octets are lost when a report still names them that answers a packet sent half a round trip after the one which
-//! the first such report answered, or as much later as anything has been late on this path. No longer named before a repair
-//! can have filled the hole, they were late. Once a repair can have, one cannot know: they were late if others have been for
-//! as long, and else lost, as always where reports come but once a round trip.
+//! the first such report answered, or as much later as anything has been late on this path, up to three quarters of a round
+//! trip. No longer named before a repair can have filled the hole, they were late. Once a repair can have, one cannot know: they
+//! were late if others have been for as long, with the same bound, and else lost, as always where reports come but once a
+//! round trip. (A hole that its repair fills was named for three quarters of a round trip and longer.)
 
 use crate::stretches::Stretches;
 use bentpipe_base::Instant;
@@ -81,7 +82,8 @@ impl Suspects {
                 to,
             });
         }
-        let is_doubtful = |suspect: &Suspect| suspect.still >= self.late;
+        let late = self.late.min(round_trip * 3 / 4);
+        let is_doubtful = |suspect: &Suspect| suspect.still >= late;
         verdict.doubt = self.list.iter().any(is_doubtful);
         verdict
     }
@@ -101,11 +103,12 @@ impl Suspects {
         };
         let late = self.list.iter().filter(arrived).map(age).max();
         self.late = self.late.max(late.unwrap_or_default());
-        let wait = self.late.max(round_trip / 2);
+        let known = self.late.min(round_trip * 3 / 4);
+        let wait = known.max(round_trip / 2);
         for suspect in std::mem::take(&mut self.list) {
             let is_unrepaired = is_unrepaired(&suspect);
             let is_lost = !is_unrepaired || age(&suspect) > wait;
-            let was_late = is_unrepaired || suspect.still < self.late;
+            let was_late = is_unrepaired || suspect.still < known;
             let mut at = suspect.from;
             while at < suspect.to {
                 // What is still missing below `from`, and what has arrived from there to `to`.
@@ -217,22 +220,43 @@ mod tests {
         report(&mut suspects, 10, &holes, &holes);
         let left = [(150, 200)];
         assert_eq!(
-            report(&mut suspects, 70, &left, &[]),
+            report(&mut suspects, 50, &left, &[]),
             verdict(0, 150, 0, true)
         );
         assert_eq!(
-            report(&mut suspects, 71, &left, &[]),
+            report(&mut suspects, 61, &left, &[]),
             verdict(0, 0, 50, false)
         );
         // Of what a repair may have filled: late, if others have been for as long, else lost.
         report(&mut suspects, 200, &holes, &holes);
         assert_eq!(
-            report(&mut suspects, 259, &holes, &[]),
+            report(&mut suspects, 239, &holes, &[]),
             verdict(0, 0, 0, false)
         );
         assert_eq!(
             report(&mut suspects, 300, &[], &[]),
             verdict(0, 200, 0, false)
+        );
+    }
+
+    /// All that was under way came very late once, as where a path becomes shorter: what is lost afterwards counts.
+    #[test]
+    fn nothing_is_late_for_longer_than_three_quarters_of_a_round_trip() {
+        let mut suspects = Suspects::default();
+        let hole = [(100, 200)];
+        report(&mut suspects, 10, &hole, &hole);
+        assert_eq!(
+            report(&mut suspects, 100, &[], &[]),
+            verdict(0, 100, 0, false)
+        );
+        report(&mut suspects, 200, &hole, &hole);
+        assert_eq!(
+            report(&mut suspects, 276, &hole, &[]),
+            verdict(0, 0, 100, false)
+        );
+        assert_eq!(
+            report(&mut suspects, 300, &[], &[]),
+            verdict(0, 0, 0, false)
         );
     }
 

@@ -12,8 +12,8 @@
 //!   one included when that lowers p), not the draft's ratio of packets lost, which throttles a link
 //!   that corrupts singly as hard as one that is congested.
 //! - A packet is not lost when three later ones have arrived (section 5.1) but when it stays missing for half a round trip, or
-//!   as long as others were late (`suspects`). Nothing is taken back. What is missing does not count as received from the
-//!   first report on that names it, and the rate does not double meanwhile.
+//!   as long as others were late, up to three quarters of one (`suspects`). Nothing is taken back. What is missing does not
+//!   count as received from the first report on that names it, and the rate does not double meanwhile.
 //! - Losses are dated by the report that shows them: those of reports within one round trip are one
 //!   event. Reports come four times a round trip, so intervals are exact to a quarter of one.
 //! - No oscillation prevention (section 4.5), and no history discounting (section 5.5).

@@ -263,3 +263,14 @@ struct tcp_congestion_ops bentpipe_rate2 = {
 	.undo_cwnd = (void *)rate_undo,
 	.name = "bentpipe_rate",
 };
+
+/* Without rate_burst, where the kernel does not run each program that it asks (kernel.rs). */
+SEC(".struct_ops.link")
+struct tcp_congestion_ops bentpipe_rate3 = {
+	.init = (void *)rate_init,
+	.ssthresh = (void *)rate_ssthresh,
+	.cong_control = (void *)rate_control,
+	.cwnd_event = (void *)rate_event,
+	.undo_cwnd = (void *)rate_undo,
+	.name = "bentpipe_rate",
+};
