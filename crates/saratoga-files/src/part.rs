@@ -357,14 +357,15 @@ fn lock(folder: &Folder, file: &File, name: &str) -> io::Result<bool> {
     }
 }
 
-/// What this process takes from the mode of files that it makes; umask(2) tells it only where it is changed.
+/// What this process takes from the mode of files that it makes; umask(2) tells it only where it is changed. Where nothing
+/// tells it (no /proc), files are their owner's alone.
 fn umask() -> u32 {
     static KNOWN: OnceLock<u32> = OnceLock::new();
     *KNOWN.get_or_init(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
         let mask = line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
-        mask.unwrap_or(0o022)
+        mask.unwrap_or(0o077)
     })
 }
 

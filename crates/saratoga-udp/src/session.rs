@@ -218,11 +218,10 @@ impl Session {
     /// Whether it ends where there is no room for others: its peer has shown nothing, or nothing in this session
     /// in all the time that was for it.
     pub(crate) fn is_evictable(&self, now: Instant) -> bool {
-        let unheard = || match &self.work {
-            Work::Sending(outgoing) => {
-                !outgoing.sender.is_proven() && now.since(self.began) >= UNHEARD
-            }
-            _ => false,
+        let unheard = || {
+            let is_heard =
+                matches!(&self.work, Work::Sending(outgoing) if outgoing.sender.is_proven());
+            !is_heard && now.since(self.began) >= UNHEARD
         };
         !self.is_proven() || self.validation == PeerValidation::Known && unheard()
     }

@@ -91,6 +91,25 @@ fn metadata_that_overtakes_the_proof_is_no_second_put() {
     assert_eq!(said(&mut before, IDS[0]).code, Code::UNKNOWN_ID);
 }
 
+/// A REQUEST that somebody forges in the name of who puts, whose address is known, ends nothing: it is asked for a proof.
+#[test]
+fn a_forged_request_for_the_same_file_ends_no_put() {
+    let served = Served::new(config());
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    begin(&mut peer, IDS[0]);
+    for (session, path) in [(IDS[1], "a"), (0x1234_5678, "./a")] {
+        peer.send(&request(session, RequestKind::Put, path));
+        question(&mut peer, session);
+        ask(&mut peer, IDS[0]);
+        assert_eq!(said(&mut peer, IDS[0]).code, Code::OK, "it goes on");
+    }
+    // Another file is its own matter.
+    peer.send(&request(IDS[2], RequestKind::Put, "b"));
+    peer.send(&metadata(IDS[2], "b", SIZE));
+    ask(&mut peer, IDS[0]);
+    assert_eq!(said(&mut peer, IDS[0]).code, Code::OK);
+}
+
 /// A name that somebody has put blindly, in whoever's name, is not in use for who is about to show that he is there.
 #[test]
 fn metadata_that_overtakes_the_proof_is_not_refused_for_a_forged_put() {

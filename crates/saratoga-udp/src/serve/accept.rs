@@ -318,7 +318,9 @@ impl Server {
         // REQUEST alone, which somebody may have withheld, or recorded before this server began, and can play in the
         // name of another client. All else needs sealed frames to follow. Nor would its client know when it may sign anew.
         let wants_word = deletes && self.config.key.is_some();
-        let known = self.validator.knows(from, timer::now()) && !wants_word;
+        // Who names the file that somebody puts ends that session: an address is soon forged.
+        let displaces = puts(request) && self.in_the_way(key, &request.path).is_some();
+        let known = self.validator.knows(from, timer::now()) && !wants_word && !displaces;
         // The answer to a deletion is no longer than the REQUEST, so that it cannot amplify.
         let at_once = deletes && !wants_word;
         if !self.endpoint.link().timestamps && !wants_word {
