@@ -25,8 +25,8 @@ impl Drop for Server {
 }
 
 /// What the large file takes.
-const LARGE: usize = 4_000_000;
-const SMALL: usize = 200;
+const LARGE: usize = 2_000_000;
+const SMALL: usize = 100;
 
 /// The directories `large`, `small`, and `mixed` with what both have: the large file is the first.
 fn fill(folder: &Path) {
