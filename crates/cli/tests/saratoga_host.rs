@@ -429,4 +429,13 @@ fn a_key_may_come_out_of_a_pipe() {
         assert_code(&asked.wait_with_output().unwrap(), 0);
     }
     assert!(here.path().join("a").exists() && !there.path().join("a").exists());
+    // One of the two would be empty.
+    let both = shell("")
+        .args(["saratoga", "put", &server.address, "-", "--as", "b"])
+        .args(["--key-file", "/dev/stdin"])
+        .stdin(std::fs::File::open(here.path().join("key")).unwrap())
+        .output()
+        .unwrap();
+    assert_code(&both, 2);
+    assert!(!there.path().join("b").exists());
 }

@@ -78,6 +78,16 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
                     "standard input is closed: `{name}` would be empty; open it, or give a file"
                 ));
             }
+            let key = args.common.way.key_file.as_deref();
+            if key.is_some_and(|key| {
+                ["/dev/stdin", "/dev/fd/0"]
+                    .iter()
+                    .any(|name| key == Path::new(name))
+            }) {
+                return Err(anyhow!(
+                    "standard input cannot be both the key and the content: give the key by a file"
+                ));
+            }
             jobs.push(Job::Put {
                 local: None,
                 remote: joined(&to, name),
