@@ -82,6 +82,7 @@ pub struct Server {
     /// Working time for peers that have proved nothing.
     for_unproven: TimeBudget,
     stranger_log: StrangerLog,
+    known_log: StrangerLog,
     /// Clocks that differ are not told of before.
     clocks_at: Option<Instant>,
 }
@@ -130,6 +131,7 @@ impl Server {
             recent: Recent::default(),
             for_unproven: TimeBudget::new(timer::now()),
             stranger_log: StrangerLog::new(timer::now()),
+            known_log: StrangerLog::of_known(timer::now()),
             clocks_at: None,
         })
     }
@@ -163,7 +165,8 @@ impl Server {
             let turn = self.endpoint.turn(if waited_for { SOON } else { LOOK })?;
             for ended in &turn.ended {
                 let (peer, path) = (ended.key.0, &ended.path);
-                if !self.may_tell_of(ended.key) {
+                let is_told = ended.result.is_ok() && self.is_known(ended.key, timer::now());
+                if !is_told && !self.may_tell_of(ended.key) {
                     continue;
                 }
                 match &ended.result {
@@ -203,18 +206,25 @@ impl Server {
         Ok(())
     }
 
+    /// Whether its address, or its peer in this session, has shown that it hears us.
+    fn is_known(&self, key: Key, now: Instant) -> bool {
+        let session = self.endpoint.sessions.get(&key);
+        session.is_some_and(Session::is_proven) || self.validator.knows(key.0, now)
+    }
+
     /// Whether the log has a line more about this peer.
     fn may_tell_of(&mut self, key: Key) -> bool {
         let now = timer::now();
-        let session = self.endpoint.sessions.get(&key);
-        if session.is_some_and(Session::is_proven) || self.validator.knows(key.0, now) {
-            return true;
-        }
-        let line = self.stranger_log.line(now);
+        let log = if self.is_known(key, now) {
+            &mut self.known_log
+        } else {
+            &mut self.stranger_log
+        };
+        let line = log.line(now);
         if let Some(more @ 1..) = line {
             tracing::warn!(
                 more,
-                "the log leaves out what goes wrong with peers that have shown nothing"
+                "the log leaves out what goes wrong with peers that have shown nothing, or forge the address of one that has"
             );
         }
         line.is_some()

@@ -3,34 +3,45 @@
 use bentpipe_base::Instant;
 use core::time::Duration;
 
-/// Lines at once at most.
-const BURST: u32 = 20;
-/// After so long there may be one more.
-const PAUSE: Duration = Duration::from_secs(1);
-
 /// See the file's head.
 #[derive(Debug)]
 pub(super) struct StrangerLog {
+    /// Lines at once at most.
+    burst: u32,
+    /// After so long there may be one more.
+    pause: Duration,
     /// When there may be as many lines at once as ever.
     even_at: Instant,
     left_out: u64,
 }
 
 impl StrangerLog {
+    /// Of those from addresses that have shown nothing.
     pub(super) const fn new(now: Instant) -> Self {
         Self {
+            burst: 20,
+            pause: Duration::from_secs(1),
             even_at: now,
             left_out: 0,
         }
     }
 
+    /// Of those from addresses that have: their owners' failures are told, and others forge them too.
+    pub(super) const fn of_known(now: Instant) -> Self {
+        Self {
+            burst: 1000,
+            pause: Duration::from_millis(50),
+            ..Self::new(now)
+        }
+    }
+
     /// Whether there may be a line, and how many were left out before it.
     pub(super) fn line(&mut self, now: Instant) -> Option<u64> {
-        if self.even_at.since(now) > PAUSE * (BURST - 1) {
+        if self.even_at.since(now) > self.pause * (self.burst - 1) {
             self.left_out += 1;
             return None;
         }
-        self.even_at = self.even_at.max(now) + PAUSE;
+        self.even_at = self.even_at.max(now) + self.pause;
         Some(std::mem::take(&mut self.left_out))
     }
 }
@@ -53,9 +64,12 @@ mod tests {
         };
         // Nothing was left out of the first, and what was of the others is told.
         let first = lines(1);
-        assert_eq!(first, [0; BURST as usize]);
+        assert_eq!(first, [0; 20]);
         let later = lines(100);
         assert!((99..=101).contains(&later.len()), "{}", later.len());
         assert!(later.iter().all(|left_out| *left_out > 900));
+        let mut known = StrangerLog::of_known(now);
+        let told = (0..2000).filter(|_| known.line(now).is_some()).count();
+        assert_eq!(told, 1000);
     }
 }
