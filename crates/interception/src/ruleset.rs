@@ -5,8 +5,8 @@
 //! split, at the end of the forward hook. The chains that it meets, in this order:
 //!
 //! - `hold` (forward, [`HOOK_PRIORITY`]) drops packets for our own sockets that are forwarded by mistake, while our routes
-//!   are missing and about to be made again: the other end has a connection of the same four numbers. Then it jumps
-//!   to `choose`.
+//!   are missing and about to be made again: the other end has a connection of the same four numbers. What a
+//!   bridge of this host carries from port to port is not: br_netfilter shows it here too. Then it jumps to `choose`.
 //! - `choose` selects the SYNs that are for the gateway: those that come by one leg's interface and leave by the
 //!   other's.
 //! - `cross_0` and `cross_1`, one for each direction, hold the operator's policies, of which the first that matches
@@ -200,14 +200,17 @@ impl Ruleset {
         );
         let holders = is("priority", self.marks.holders());
         let (unreachable, refused) = (self.marks.unreachable(), self.marks.refused());
-        let ours = self.marks.intercepted();
+        let ours = format!("meta mark {:#x}", self.marks.intercepted());
         format!(
             "\
 {counters}{switch}{passed}{entering}{crowded}{admission}chain choose {{
 }}
 {crosses}chain hold {{
   type filter hook forward priority {HOOK_PRIORITY}; policy accept;
-  meta mark {ours:#x} drop
+  {ours} {} drop
+  {ours} {} drop
+  {ours} meta iifkind \"bridge\" meta oifkind \"bridge\" accept
+  {ours} drop
   {SYN} jump choose
 }}
 chain after {{
@@ -220,6 +223,8 @@ chain after {{
   {holders} meta priority set 0
 }}
 {own}{passing}{snoop}{acks}",
+            self.crosses(LegId::Lan),
+            self.crosses(LegId::Sat),
             HOOK_PRIORITY + 3,
             self.marks.translated(),
         )

@@ -151,7 +151,7 @@ mod tests {
     fn what_is_under_way_is_not_sent_again_until_its_fate_is_told() {
         let mut repairs = Repairs::default();
         let holes = [(100, 200), (300, 350)];
-        let mut report = |repairs: &mut Repairs, number| {
+        let report = |repairs: &mut Repairs, number| {
             let new = repairs.report(holes.into_iter(), Horizon::Packet(number));
             new.total()
         };
