@@ -2,7 +2,7 @@
 
 use bentpipe_base::Seq;
 use bentpipe_wire::{Checksums, Flags, Ip, Ipv4, Packet, Transport, scps};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// TCP Fast Open (RFC 7413): a listener that does not know the client's cookie ignores it, and its
 /// data is sent again.
@@ -43,7 +43,7 @@ pub struct SynOptions {
 }
 
 impl Syn {
-    /// Reads a packet from its IP header on; `None` when it is no SYN that can be read.
+    /// Reads a packet from its IP header on; `None` when it is no SYN that can be read, and split.
     pub fn parse(packet: &[u8]) -> Option<Self> {
         Self::read(packet, Checksums::Ignore)
     }
@@ -71,10 +71,14 @@ impl Syn {
         let Transport::Tcp(tcp) = packet.transport else {
             return None;
         };
-        let (source, destination, traffic_class) = match &packet.ip {
+        let (source, destination, traffic_class): (IpAddr, IpAddr, u8) = match &packet.ip {
             Ip::V4(ip) => (ip.source.into(), ip.destination.into(), ip.traffic_class),
             Ip::V6(ip) => (ip.source.into(), ip.destination.into(), ip.traffic_class),
         };
+        // Sockets take ::ffff:a.b.c.d for a.b.c.d: a dial would go over IPv4, past what rules say of IPv4.
+        if source.to_canonical() != source || destination.to_canonical() != destination {
+            return None;
+        }
         let fragments = match &packet.ip {
             Ip::V4(ip) => ip.flags_and_offset & Ipv4::DONT_FRAGMENT == 0,
             Ip::V6(_) => false,
@@ -163,7 +167,7 @@ fn find_mss(packet: &[u8]) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_wire::{Payload, RawOptions, Tcp, TcpOptions};
+    use bentpipe_wire::{Ipv6, Payload, RawOptions, Tcp, TcpOptions};
     use proptest::prelude::*;
 
     fn syn(options: &[u8]) -> Vec<u8> {
@@ -189,6 +193,26 @@ mod tests {
             payload: Payload::Absent,
         };
         packet.to_vec().unwrap()
+    }
+
+    #[test]
+    fn addresses_that_sockets_take_for_others_are_of_nobody_to_split() {
+        let addresses =
+            ["2001:db8::1", "::ffff:192.0.2.1", "::192.0.2.1"].map(|ip| ip.parse().unwrap());
+        let parsed = |source, destination| {
+            let packet = Packet {
+                ip: Ip::V6(Ipv6::new(source, destination).into()),
+                transport: Transport::Tcp(Tcp {
+                    flags: Flags::SYN,
+                    ..Tcp::default()
+                }),
+                payload: Payload::Absent,
+            };
+            Syn::parse_forwarded(&packet.to_vec().unwrap()).is_some()
+        };
+        let [plain, mapped, compatible] = addresses;
+        assert!(parsed(plain, compatible) && parsed(compatible, plain));
+        assert!(!parsed(plain, mapped) && !parsed(mapped, plain));
     }
 
     #[test]

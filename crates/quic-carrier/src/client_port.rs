@@ -14,7 +14,7 @@ use bentpipe_sockets::raw_ip::{RawIp, Way};
 use bentpipe_tunnel_sockets::{ClientDatagram, ClientPort, ClientVerdict, UdpBounds, UdpEnds};
 use bentpipe_wire::{Checksums, Ip, Ipv4, Packet, Transport, Udp};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
@@ -113,7 +113,14 @@ fn datagram(
         client: SocketAddr::new(parsed.ip.source(), source),
         server: SocketAddr::new(parsed.ip.destination(), destination),
     };
-    if ends.server.ip().is_multicast() || ends.client.port() == 0 {
+    // The far end's socket takes ::ffff:a.b.c.d for a.b.c.d, of which this end's rules for IPv4 have not been asked.
+    let is_mapped = |ip: IpAddr| ip.to_canonical() != ip;
+    if ends.server.ip().is_multicast()
+        || ends.client.port() == 0
+        || [ends.server, ends.client]
+            .iter()
+            .any(|end| is_mapped(end.ip()))
+    {
         return None;
     }
     let may_be_fragmented = match &parsed.ip {
@@ -205,5 +212,30 @@ pub(crate) fn bounds(udp: &CarriedUdp) -> UdpBounds {
     UdpBounds {
         flows: udp.flows,
         idle: udp.idle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_wire::{Ipv6, Payload};
+
+    #[test]
+    fn an_ipv6_address_that_means_one_of_ipv4_is_not_carried() {
+        let carried = |source: &str, destination: &str| {
+            let packet = Packet {
+                ip: Ip::V6(Ipv6::new(source.parse().unwrap(), destination.parse().unwrap()).into()),
+                transport: Transport::Udp(Udp {
+                    source: 1024,
+                    destination: 443,
+                }),
+                payload: Payload::Absent,
+            };
+            datagram(&packet.to_vec().unwrap(), 1, Checksums::Verify).is_some()
+        };
+        assert!(carried("2001:db8::1", "2001:db8::2"));
+        assert!(!carried("2001:db8::1", "::ffff:192.0.2.1"));
+        assert!(!carried("::ffff:192.0.2.1", "2001:db8::2"));
+        assert!(!carried("2001:db8::1", "ff02::1"));
     }
 }

@@ -16,7 +16,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
 use std::sync::mpsc::TryRecvError;
 
 /// How often a part that others put under its name meanwhile is opened at most.
@@ -227,9 +226,8 @@ impl Part {
             last_access: modified,
             last_modification: modified,
         };
-        // Until now only the owner could read the file. The mode that the peer sends is applied within this process's
-        // umask, as for a new file.
-        let mode = u32::from(metadata.mode.unwrap_or(0o666)) & !umask();
+        // Until now only the owner could read the file. The mode that the peer sends is applied as for a new file.
+        let mode = u32::from(metadata.mode.unwrap_or(0o666)) & self.folder.permitted();
         self.change_mode(Mode::from_bits_truncate(mode))?;
         as_owner(rustix::fs::futimens(&self.file, &times))?;
         let synced = self.sync();
@@ -355,18 +353,6 @@ fn lock(folder: &Folder, file: &File, name: &str) -> io::Result<bool> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(is_taken()),
         Err(errno) => Err(errno.into()),
     }
-}
-
-/// What this process takes from the mode of files that it makes; umask(2) tells it only where it is changed. Where nothing
-/// tells it (no /proc), files are their owner's alone.
-fn umask() -> u32 {
-    static KNOWN: OnceLock<u32> = OnceLock::new();
-    *KNOWN.get_or_init(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-        let mask = line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
-        mask.unwrap_or(0o077)
-    })
 }
 
 /// Octets of a name with which the names of its hidden files are not too long, either: 255.

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
+use crate::list_memory::{ListMemory, MOST_LIST};
 use crate::part::{Part, verify};
 use crate::reservation::Reservations;
 use crate::stdout::{Stdout, StdoutQueue};
@@ -13,16 +14,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// A directory list longer than this is not believed.
-const MOST_LIST: u64 = 64 << 20;
-
 /// See the file's head.
 #[derive(Debug)]
 pub enum Sink {
     /// A file of a tree.
     Part(Box<Part>),
     /// Memory: a list.
-    Memory(Vec<u8>),
+    Memory(ListMemory),
     /// Standard output, in order; what is out of order waits in a file without a name.
     Pipe(Stdout),
 }
@@ -39,17 +37,7 @@ impl Sink {
         match self {
             Self::Part(part) => part.write(offset, octets),
             Self::Pipe(pipe) => pipe.spool().write_all_at(octets, offset),
-            Self::Memory(memory) => {
-                let end = offset.saturating_add(octets.len() as u64);
-                if end > MOST_LIST {
-                    return Err(io::ErrorKind::FileTooLarge.into());
-                }
-                if memory.len() < end as usize {
-                    memory.resize(end as usize, 0);
-                }
-                memory[offset as usize..end as usize].copy_from_slice(octets);
-                Ok(())
-            }
+            Self::Memory(list) => list.write(offset, octets),
         }
     }
 
@@ -178,8 +166,8 @@ impl Sink {
                     })
                 }
             }
-            Self::Memory(mut memory) => {
-                memory.resize(size as usize, 0);
+            Self::Memory(list) => {
+                let memory = list.finish(size).map_err(Error::file("hold", path))?;
                 let algorithm = Algorithm::of(&metadata.checksum);
                 match algorithm.map(|algorithm| algorithm.sum_octets(&memory)) {
                     Some(sum) if sum != metadata.checksum => Err(Error::Checksum {
@@ -198,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_too_long_is_no_matter_of_a_disk() {
-        let sink = Sink::Memory(Vec::new());
+        let sink = Sink::Memory(ListMemory::default());
         let error = sink.lacks_room("d", 76_500_000, MOST_LIST).to_string();
         let expected = "the list of `d` has 76500000 bytes, and 67108864 at most are taken: name directories or files in it instead";
         assert_eq!(error, expected);

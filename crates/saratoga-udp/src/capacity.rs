@@ -53,7 +53,7 @@ pub(crate) fn serving(wanted: usize) -> Result<usize, Error> {
         return Err(Error::socket("serve anybody")(Errno::MFILE.into()));
     }
     if by_descriptors < wanted {
-        let need = RESERVED + DESCRIPTORS * wanted;
+        let need = DESCRIPTORS.saturating_mul(wanted).saturating_add(RESERVED);
         tracing::warn!(
             "at most {by_descriptors} sessions at once, not {wanted}: this process may have {descriptors} files open; raise the limit \
              to {need} (`ulimit -Hn`, LimitNOFILE= of its unit), or say --max-sessions {by_descriptors}"
@@ -62,7 +62,11 @@ pub(crate) fn serving(wanted: usize) -> Result<usize, Error> {
     let memory = cgroup::memory_limit();
     let by_memory = memory.map_or(usize::MAX, by_memory).max(1);
     if let Some(memory) = memory.filter(|_| by_memory < wanted) {
-        let need = Bytes(OTHER_MEMORY + MEMORY * wanted as u64);
+        let need = Bytes(
+            MEMORY
+                .saturating_mul(wanted as u64)
+                .saturating_add(OTHER_MEMORY),
+        );
         tracing::warn!(
             "at most {by_memory} sessions at once, not {wanted}: the cgroup of this process may have {memory} of memory; raise the limit \
              to {need} (MemoryMax= of its unit), or say --max-sessions {by_memory}"

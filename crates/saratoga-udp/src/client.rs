@@ -12,8 +12,9 @@ use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
-    Cancel, ChecksumOnRead, FairSemaphore, Incoming, LocalFile, Original, Outgoing, Part, Sink,
-    Source, Stdout, Task, WIDEST, announce, passed_on, path, spawn, stream, unnamed_file,
+    Cancel, ChecksumOnRead, FairSemaphore, Incoming, ListMemory, LocalFile, Original, Outgoing,
+    Part, Sink, Source, Stdout, Task, WIDEST, announce, passed_on, path, spawn, stream,
+    unnamed_file,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -431,7 +432,7 @@ impl Client {
             }
             Job::List { remote } => {
                 let config = Endpoint::receiving(link, id, request, None);
-                let sink = Sink::Memory(Vec::new());
+                let sink = Sink::Memory(ListMemory::default());
                 Work::Receiving(Box::new(self.incoming(
                     Receiver::new(config, now),
                     sink,

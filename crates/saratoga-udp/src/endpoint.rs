@@ -89,6 +89,8 @@ struct Sessions {
 /// See the file's head.
 pub struct Endpoint {
     pub(crate) udp: Udp,
+    /// The address that it is bound to.
+    own: SocketAddr,
     epoll: Epoll,
     events: Events,
     link: Link,
@@ -130,13 +132,15 @@ impl Endpoint {
     pub(crate) fn on(udp: io::Result<Udp>, link: Link) -> Result<Self, Error> {
         let bound = || {
             let udp = udp?;
+            let own = udp.local_address()?;
             let epoll = Epoll::new()?;
             epoll.add(&udp, 0, Interest::READ)?;
-            Ok((udp, epoll))
+            Ok((udp, own, epoll))
         };
-        let (udp, epoll) = bound().map_err(Error::socket("open the UDP port"))?;
+        let (udp, own, epoll) = bound().map_err(Error::socket("open the UDP port"))?;
         Ok(Self {
             udp,
+            own,
             epoll,
             events: Events::with_capacity(4),
             link,
@@ -345,6 +349,11 @@ impl Endpoint {
             let mut from = received.from;
             from.set_port(self.link.peer_port.unwrap_or(from.port()));
             let local_address = received.at.map(|at| at.to_canonical());
+            // The kernel takes forged ones over IPv6. What is said to that would come back, and look as if somebody heard it.
+            let own = SocketAddr::new(local_address.unwrap_or(self.own.ip()), self.own.port());
+            if key(from, 0) == key(own, 0) {
+                continue;
+            }
             let now = timer::now();
             // The session of the previous datagram is looked up first, because it is nearly always that of the next one
             // too.

@@ -22,6 +22,8 @@ use support::{LINK, Served, client, config, content, get, give, put, run_at, tak
 /// Between client and server, forging frames of both in the other's name.
 struct Between {
     address: SocketAddr,
+    /// What the server hears, and sees the address of.
+    far: UdpSocket,
     stop: Arc<AtomicBool>,
     /// Nothing gets through to the server.
     cut: Arc<AtomicBool>,
@@ -32,6 +34,8 @@ struct Between {
 #[derive(Default)]
 struct Passed {
     datagrams: usize,
+    /// All that the client has said.
+    said: Vec<Vec<u8>>,
     /// REQUESTs that ask for something, each once.
     requests: BTreeSet<Vec<u8>>,
 }
@@ -39,6 +43,7 @@ struct Passed {
 /// What it does beside passing everything on.
 #[derive(Clone, Copy)]
 enum Mischief {
+    None,
     /// Answers whatever a client says, before the server can, and tells a lie after each datagram.
     Lies {
         answers: fn(u32) -> Vec<Frame>,
@@ -53,8 +58,14 @@ enum Mischief {
 
 impl Between {
     fn new(server: SocketAddr, mischief: Mischief) -> Self {
-        let [near, far, own] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self::from(far, server, mischief)
+    }
+
+    fn from(far: UdpSocket, server: SocketAddr, mischief: Mischief) -> Self {
+        let [near, own] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let address = near.local_addr().unwrap();
+        let seen = far.try_clone().unwrap();
         for socket in [&near, &far, &own] {
             socket.set_nonblocking(true).unwrap();
         }
@@ -71,6 +82,7 @@ impl Between {
                     let datagram = &buffer[..len];
                     if toward_server {
                         client = Some(peer);
+                        passed.said.push(datagram.to_vec());
                         if datagram[0] == 0x21 && datagram[3] != 0 {
                             passed.requests.insert(datagram.to_vec());
                         }
@@ -128,6 +140,7 @@ impl Between {
         });
         Self {
             address,
+            far: seen,
             stop,
             cut,
             thread: Some(thread),
@@ -476,6 +489,54 @@ fn a_deletion_that_was_withheld_is_not_made_up_for_by_others() {
     assert_eq!(between.end().requests.len(), 2, "and it was played");
     run_at(served.address, keyed(), delete()).result.unwrap();
     assert!(!served.file("b").exists());
+}
+
+/// All that a client has said to one server is played to another that has the key, and knows the address from which it comes:
+/// nothing is put there or deleted. A server that was started again is another one.
+#[test]
+fn what_was_recorded_is_not_done_again_elsewhere() {
+    for timestamps in [true, false] {
+        let [here, there] = [(); 2].map(|()| {
+            let mut server = serve::ServerConfig {
+                key: Some(key("0123456789abcdef")),
+                ..config()
+            };
+            server.link.timestamps = timestamps;
+            let served = Served::new(server);
+            std::fs::write(served.file("taken"), content(1000)).unwrap();
+            served
+        });
+        let keyed = || client::ClientConfig {
+            key: Some(key("0123456789abcdef")),
+            ..client()
+        };
+        let local = tempfile::tempdir().unwrap();
+        let [given, other] = ["given", "other"].map(|name| local.path().join(name));
+        for job in [give(&given, "given"), take("taken", local.path())] {
+            std::fs::write(&given, content(1000)).unwrap();
+            let between = Between::new(here.address, Mischief::None);
+            let from = between.far.try_clone().unwrap();
+            run_at(between.address, keyed(), job).result.unwrap();
+            let said = between.end().said;
+            // Its address becomes known.
+            let between = Between::from(from, there.address, Mischief::None);
+            let from = between.far.try_clone().unwrap();
+            std::fs::write(&other, content(1000)).unwrap();
+            run_at(between.address, keyed(), put(&other, "other"))
+                .result
+                .unwrap();
+            between.end();
+            for _ in 0..3 {
+                for datagram in &said {
+                    from.send_to(datagram, there.address).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+        assert!(!here.file("taken").exists() && here.file("given").exists());
+        assert!(!there.file("given").exists(), "it was put again");
+        assert!(there.file("taken").exists(), "it was deleted again");
+    }
 }
 
 /// Its REQUEST alone deletes nothing at a server that sends content without timestamps, either.

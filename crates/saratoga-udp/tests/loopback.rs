@@ -480,6 +480,46 @@ fn modes_go_along_and_parts_are_private() {
     assert_eq!(seen, 0o600);
 }
 
+/// Whom the default ACL of a directory keeps out, it keeps out of what arrives there: as of any new file.
+#[test]
+fn a_default_acl_says_who_may_read_what_arrives() {
+    // Version 2: the owner may all, user 65534 and the mask read and execute, the group and others nothing.
+    let acl = [
+        [0x01, 7, u32::MAX],
+        [0x02, 5, 65_534],
+        [0x04, 0, u32::MAX],
+        [0x10, 5, u32::MAX],
+        [0x20, 0, u32::MAX],
+    ];
+    let entries = acl.map(|[tag, permissions, of]| {
+        let [tag, permissions, of] = [tag, permissions, of].map(u32::to_le_bytes);
+        [&tag[..2], &permissions[..2], &of].concat()
+    });
+    let acl = [&2_u32.to_le_bytes()[..], &entries.concat()].concat();
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    for folder in [&served.file("acl"), &here.path().join("acl")] {
+        std::fs::create_dir(folder).unwrap();
+        let opened = std::fs::File::open(folder).unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        match rustix::fs::fsetxattr(&opened, "system.posix_acl_default", &acl, flags) {
+            Err(rustix::io::Errno::OPNOTSUPP) => return eprintln!("SKIPPED: no ACLs here"),
+            set => set.unwrap(),
+        }
+    }
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let local = here.path().join("local");
+    for bits in [0o644, 0o755, 0o600] {
+        std::fs::write(&local, content(3000)).unwrap();
+        std::fs::set_permissions(&local, Permissions::from_mode(bits)).unwrap();
+        run(&served, put(&local, "acl/a")).unwrap();
+        let there = bits & 0o750;
+        assert_eq!(mode(&served.file("acl/a")), there, "{bits:o}");
+        run(&served, get("acl/a", &here.path().join("acl"))).unwrap();
+        assert_eq!(mode(&here.path().join("acl/got")), there, "{bits:o}");
+    }
+}
+
 /// What is made when it is read, as all in /proc, has no size: it is not taken for empty.
 #[test]
 fn a_file_that_does_not_tell_its_size_is_not_taken_for_empty() {

@@ -10,7 +10,7 @@ use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, RequestKind, Status, Time
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use support::line::Line;
-use support::peer::{Peer, metadata, request};
+use support::peer::{Peer, metadata, octets, request};
 use support::{LINK, Served, client, config, content, put, run_at};
 
 /// Puts of one client: the same half Id, each begun anew.
@@ -166,4 +166,37 @@ fn a_put_goes_on_however_often_its_port_changes() {
         .unwrap_or_else(|error| panic!("after {moves} moves: {error}"));
     assert!(std::fs::read(served.file("a")).unwrap() == content(2_500_000));
     assert!(moves > 8, "its port changed only {moves} times");
+}
+
+/// Over IPv6 the kernel takes packets that say to come from where they go, as it does over IPv4 on loopback: the server's
+/// question goes to itself.
+#[test]
+fn what_says_to_come_from_the_server_itself_proves_nothing() {
+    bentpipe_os::need!(Root);
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
+    let served = Served::new(config());
+    let own = served.address.port().to_be_bytes();
+    let raw = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(ipproto::UDP),
+    )
+    .unwrap();
+    let say = |frame: &Frame| {
+        let octets = octets(frame);
+        let len = (8 + octets.len() as u16).to_be_bytes();
+        let datagram = [&own, &own, &len, &[0, 0], &octets[..]].concat();
+        rustix::net::sendto(&raw, &datagram, SendFlags::empty(), &served.address).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    say(&request(IDS[0], RequestKind::Put, "a"));
+    say(&metadata(IDS[0], "a", SIZE));
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("local");
+    std::fs::write(&local, content(1000)).unwrap();
+    run_at(served.address, client(), put(&local, "a"))
+        .result
+        .unwrap();
+    assert!(std::fs::read(served.file("a")).unwrap() == content(1000));
 }

@@ -55,6 +55,8 @@ pub struct Receiver {
     highest: (u64, Option<Timestamp>),
     /// When the last of it came, or METADATA that said what comes.
     content_at: Instant,
+    /// When the session began.
+    opened_at: Instant,
     /// DATA has come.
     begun: bool,
     /// DATA has come that wants a report.
@@ -91,6 +93,7 @@ impl Receiver {
             size: None,
             highest: (0, None),
             content_at: now,
+            opened_at: now,
             begun: false,
             asked: false,
             question_at: now,
@@ -112,7 +115,11 @@ impl Receiver {
             // believes no report that echoes none of its timestamps, and its pace may let its first question wait a second.
             let round_trip = self.round_trip().filter(|_| self.begun);
             let two_round_trips = round_trip.map(|time| (2 * time + SLACK).min(NUDGE));
-            if self.awaits_word {
+            // An outage that takes the last word should not have all of a long transfer come again. (Who has asked for it
+            // ends as soon as it can.)
+            let is_long = now.since(self.opened_at) > self.config.silence;
+            let is_long = is_long && self.config.request.is_none();
+            if self.awaits_word || is_long {
                 self.config.linger = self.config.silence;
             } else if let Some(time) = two_round_trips {
                 self.config.linger = time.min(self.config.linger);

@@ -424,6 +424,19 @@ fn who_waited_long_for_the_first_answer_lingers_by_the_questions() {
 }
 
 #[test]
+fn the_end_of_a_long_transfer_outlives_an_outage() {
+    for (seconds, least, most) in [(1, 0, 5000), (60, 30_000, 30_000)] {
+        let mut receiver = Receiver::new(receiving(), at(0));
+        receiver.input((), announced(1444), at(0));
+        let end = at(1000 * seconds);
+        receiver.input((), Frame::Data(data(0, 1444)), end);
+        receiver.verified(end);
+        let stays = receiver.deadline().unwrap().since(end).as_millis();
+        assert!((least..=most).contains(&stays), "{seconds} s: {stays} ms");
+    }
+}
+
+#[test]
 fn a_checksum_that_comes_last_is_waited_for() {
     let checksum = Checksum::Crc32c(7);
     let with = |checksum: &Checksum| {

@@ -1,6 +1,7 @@
 //! A directory inside a [`Tree`], open: what is made, looked at, renamed and removed in it by name.
 
 use super::{DIRECTORY, MOST_LASTING, OWN, PART, Tree, beneath, room, sync};
+use crate::permissions::permitted;
 use crate::reservation::Reservations;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::fs::File;
@@ -90,6 +91,11 @@ impl Folder {
         let made = rustix::fs::openat(&self.fd, &name, flags, Mode::RUSR)?;
         self.remove(&name);
         Ok(rustix::fs::fstat(made)?.st_uid)
+    }
+
+    /// What is left of the mode of a file that is made here.
+    pub(crate) fn permitted(&self) -> u32 {
+        permitted(&self.fd)
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -314,10 +314,11 @@ impl Server {
             return self.refuse(key, &error, seal.as_ref());
         }
         let deletes = request.kind == RequestKind::Delete;
-        // With a key a deletion wants an answer under the seal even from an address that is known: it is done by the
-        // REQUEST alone, which somebody may have withheld, or recorded before this server began, and can play in the
-        // name of another client. All else needs sealed frames to follow. Nor would its client know when it may sign anew.
-        let wants_word = deletes && self.config.key.is_some();
+        // With a key what changes something here wants an answer under the seal to a question of this server, even from an
+        // address that is known: the REQUEST and all that follows it may have been withheld, or recorded at another server or
+        // before this one began, and be played in the name of another client. Nor would who deletes know when it may sign anew.
+        let changes = !matches!(request.kind, RequestKind::Get | RequestKind::List);
+        let wants_word = changes && self.config.key.is_some();
         // Who names the file that somebody puts ends that session: an address is soon forged.
         let displaces = puts(request) && self.in_the_way(key, &request.path).is_some();
         let known = self.validator.knows(from, timer::now()) && !wants_word && !displaces;
