@@ -1,6 +1,7 @@
 //! Output for people: writes lines to stdout and stderr without tearing a progress bar.
 
 use indicatif::ProgressBar;
+use rustix::fs::{OFlags, fcntl_getfl, fstat, makedev};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
@@ -76,12 +77,13 @@ pub(crate) fn show(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Whether `stream`, stdin or stdout, was closed when the program began. Rust then opens /dev/null in its place, to be
-/// read and written, as no shell's redirection does.
-pub(crate) fn is_closed(stream: impl AsFd) -> bool {
-    use rustix::fs::{OFlags, fcntl_getfl, fstat, makedev};
+/// Whether `stream`, stdin or stdout, was closed when the program began, or is not open for what is `wanted` of it, reading or
+/// writing. Rust opens /dev/null in place of the first, to be read and written, as no shell's redirection does, and takes the error
+/// of the second for the end or for success.
+pub(crate) fn is_closed(stream: impl AsFd, wanted: OFlags) -> bool {
     let null = fstat(&stream).is_ok_and(|stat| stat.st_rdev == makedev(1, 3));
-    null && fcntl_getfl(&stream).is_ok_and(|flags| flags.contains(OFlags::RDWR))
+    let access = fcntl_getfl(&stream).map(|flags| flags & OFlags::RWMODE);
+    !access.is_ok_and(|access| access == wanted || access == OFlags::RDWR && !null)
 }
 
 /// Stderr for the log.

@@ -97,13 +97,16 @@ fn what_nobody_can_write_is_not_put() {
     let there = tempfile::tempdir().unwrap();
     std::fs::write(there.path().join("a"), "content").unwrap();
     let server = Server::start("", there.path(), &["--allow", "put"]);
-    let put = Command::new("sh")
-        .args(["-c", "exec \"$@\" <&-", "sh", PROGRAM, "saratoga", "put"])
-        .args([&server.address, "-", "--as", "a", "--rate=8Mbit/s"])
-        .output()
-        .unwrap();
-    assert!(assert_code(&put, 2).contains("standard input is closed"));
-    assert_eq!(std::fs::read(there.path().join("a")).unwrap(), b"content");
+    for from in ["<&-", "0>/dev/null"] {
+        let put = Command::new("sh")
+            .args(["-c", &format!("exec \"$@\" {from}"), "sh", PROGRAM])
+            .args(["saratoga", "put", &server.address, "-", "--as", "a"])
+            .arg("--rate=8Mbit/s")
+            .output()
+            .unwrap();
+        assert!(assert_code(&put, 2).contains("standard input is closed"));
+        assert_eq!(std::fs::read(there.path().join("a")).unwrap(), b"content");
+    }
 }
 
 /// Nothing of what came would be kept, and the server would delete its own.
@@ -112,13 +115,15 @@ fn what_nobody_can_read_is_not_taken() {
     let there = tempfile::tempdir().unwrap();
     std::fs::write(there.path().join("a"), "content").unwrap();
     let server = Server::start("", there.path(), &["--allow", "delete"]);
-    let taken = Command::new("sh")
-        .args(["-c", "exec \"$@\" >&-", "sh", PROGRAM, "saratoga", "take"])
-        .args([&server.address, "a", "--to", "-"])
-        .output()
-        .unwrap();
-    assert!(assert_code(&taken, 2).contains("standard output is closed"));
-    assert!(there.path().join("a").exists());
+    for to in [">&-", "1</dev/null", "1<\"$0\""] {
+        let taken = Command::new("sh")
+            .args(["-c", &format!("exec \"$@\" {to}"), PROGRAM, PROGRAM])
+            .args(["saratoga", "take", &server.address, "a", "--to", "-"])
+            .output()
+            .unwrap();
+        assert!(assert_code(&taken, 2).contains("standard output is closed"));
+        assert!(there.path().join("a").exists());
+    }
     let kept = shell("")
         .args(["saratoga", "take", &server.address, "a", "--to", "-"])
         .output()

@@ -1,4 +1,5 @@
-//! `bentpipe saratoga` on a file system of FUSE that says for all files whose they are, as FAT and network file systems may.
+//! Whose files are that `bentpipe saratoga` moves, and who may read them: also on a file system of FUSE that says for all whose
+//! they are, as FAT and network file systems may.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "it is said what is skipped")]
@@ -146,4 +147,67 @@ fn what_may_be_replaced_unseen_is_neither_given_nor_taken() {
     assert!(is_empty(&foreign.1));
     let said = of_foreign.end();
     assert!(said.contains(why), "{said}");
+}
+
+/// Modes of directories do not go along, but whom they keep out, the files keep out then.
+#[test]
+fn what_a_private_directory_hides_stays_hidden() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let [there, here] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let server = Server::start("umask 022;", there.path(), &["--allow=put"]);
+    let path = |name: &str| here.path().join(name);
+    fs::create_dir_all(path("site/private/deep")).unwrap();
+    for (name, mode) in [
+        ("site/open", 0o644),
+        ("site/private/key", 0o644),
+        ("site/private/deep/run", 0o755),
+        ("site/private", 0o700),
+    ] {
+        if !path(name).exists() {
+            fs::write(path(name), name).unwrap();
+        }
+        fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let run = |words: &[&str]| {
+        let mut run = shell("umask 022;");
+        run.args(["saratoga", words[0], &server.address]);
+        run.args(&words[1..]).current_dir(here.path());
+        assert_code(&run.output().unwrap(), 0);
+    };
+    run(&["put", "-r", "site"]);
+    // At the server the directory is to be entered by all; it is made private there before it is fetched.
+    let private = there.path().join("site/private");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let modes = |site: &Path| {
+        ["open", "private/key", "private/deep/run"].map(|name| mode(&site.join(name)))
+    };
+    assert_eq!(modes(&there.path().join("site")), [0o644, 0o600, 0o700]);
+    for (name, bits) in [("private/key", 0o644), ("private", 0o700)] {
+        let of = there.path().join("site").join(name);
+        fs::set_permissions(of, fs::Permissions::from_mode(bits)).unwrap();
+    }
+    fs::create_dir(path("back")).unwrap();
+    run(&["get", "-r", "site", "--to", "back"]);
+    assert_eq!(modes(&path("back/site")), [0o644, 0o600, 0o700]);
+    assert_eq!(mode(&private), 0o700);
+}
+
+/// A file system whose program has died, an inode that the disk has lost: `cp -r` names it, and so does who fetches.
+#[test]
+fn what_a_server_cannot_look_at_is_missed() {
+    bentpipe_os::need!(Root, Program("python3"));
+    let [there, here] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    fs::write(there.path().join("a"), "content").unwrap();
+    let Some(mut foreign) = Foreign::mount(there.path().join("dead")) else {
+        return println!("SKIPPED: no FUSE here");
+    };
+    foreign.0.kill().unwrap();
+    foreign.0.wait().unwrap();
+    assert!(fs::metadata(&foreign.1).is_err());
+    let server = Server::start("", there.path(), &[]);
+    let mut get = shell("");
+    get.args(["saratoga", "get", &server.address, "-r", "."]);
+    let said = assert_code(&get.current_dir(here.path()).output().unwrap(), 1);
+    assert!(said.contains("left out `dead`"), "{said}");
+    assert_eq!(fs::read(here.path().join("a")).unwrap(), b"content");
 }

@@ -1,15 +1,17 @@
 //! Removes parts and records of interrupted transfers that nobody has gone on with for a week, and ends deletions that a kill has
 //! interrupted.
 
-use crate::original::inode_going;
+use crate::original::{is_going, name_going};
 use crate::tree::{Tree, is_of_a_part};
 use bentpipe_os::lease::ReadLease;
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -78,9 +80,10 @@ fn look(folder: OwnedFd, before: i64, deep: usize, removed: &mut usize) -> io::R
                     && rustix::fs::unlinkat(&folder, name, AtFlags::REMOVEDIR).is_ok()
             }
             Ok(FileType::RegularFile) if is_of_a_part(name) => {
-                let gone = match inode_going(name) {
-                    Some(inode) => end_or_tell(&folder, name, inode),
-                    None => remove_one(&folder, name, before).unwrap_or(false),
+                let gone = if is_going(name) {
+                    end_or_tell(&folder, name)
+                } else {
+                    remove_one(&folder, name, before).unwrap_or(false)
                 };
                 *removed += usize::from(gone);
                 gone
@@ -121,19 +124,18 @@ fn remove_one(folder: &OwnedFd, name: &OsStr, before: i64) -> io::Result<bool> {
 /// Why a file stays whose deletion was interrupted.
 pub const STAYS: &str = "stays: it took the name of a file that was being deleted, or was changed since (rename or delete it)";
 
-/// Ends the deletion of `name`, which was the inode `inode`, unless it goes on. None: what is called so is not what was to be deleted.
+/// Ends the deletion of `name`, unless it goes on. None: what is called so is not what was to be deleted.
 ///
 /// A deletion looks at content, time and lease first, and then renames, which makes the inode's time of change later than that of
-/// its content. Whoever writes afterwards makes them equal.
-fn end(folder: &OwnedFd, name: &OsStr, inode: u64) -> io::Result<Option<()>> {
+/// its content. Whoever writes afterwards makes them equal, or sets another time; the name tells size and time of what was sent.
+fn end(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<()>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+    let file = File::from(rustix::fs::openat(folder, name, flags, Mode::empty())?);
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     let _unwritten = ReadLease::take(file.as_fd())?;
-    let stat = rustix::fs::fstat(&file)?;
-    let written = (stat.st_mtime, stat.st_mtime_nsec);
-    let changed = (stat.st_ctime, stat.st_ctime_nsec);
-    if stat.st_ino != inode || written >= changed {
+    let is = file.metadata()?;
+    let (written, changed) = ((is.mtime(), is.mtime_nsec()), (is.ctime(), is.ctime_nsec()));
+    if name_going(&is) != name || written >= changed {
         return Ok(None);
     }
     rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
@@ -141,8 +143,8 @@ fn end(folder: &OwnedFd, name: &OsStr, inode: u64) -> io::Result<Option<()>> {
 }
 
 /// The same for a server, whose log tells what stays; says whether it is gone.
-fn end_or_tell(folder: &OwnedFd, name: &OsStr, inode: u64) -> bool {
-    let ended = end(folder, name, inode);
+fn end_or_tell(folder: &OwnedFd, name: &OsStr) -> bool {
+    let ended = end(folder, name);
     if let Ok(None) = ended {
         let place = std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd()));
         let path = place.unwrap_or_default().join(name);
@@ -168,8 +170,8 @@ pub fn end_deletions<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> 
         };
         for entry in Dir::read_from(&folder).into_iter().flatten().flatten() {
             let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
-            if let Some(inode) = inode_going(&name)
-                && let Ok(None) = end(&folder, &name, inode)
+            if is_going(&name)
+                && let Ok(None) = end(&folder, &name)
             {
                 stay.push(path.join(name));
             }
@@ -181,8 +183,7 @@ pub fn end_deletions<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, File};
-    use std::os::unix::fs::MetadataExt as _;
+    use std::fs;
 
     #[test]
     fn what_is_old_and_nobodys_goes_with_its_directories_and_nothing_else() {
@@ -245,13 +246,17 @@ mod tests {
             let path = root.join(number.to_string());
             fs::write(&path, "what arrived").unwrap();
             std::thread::sleep(Duration::from_millis(20));
-            let inode = fs::metadata(&path).unwrap().ino();
-            let going = root.join(format!(".{inode}.saratoga-going"));
+            let going = root.join(name_going(&fs::metadata(&path).unwrap()));
             fs::rename(&path, &going).unwrap();
             going
         };
-        let [arrived, changed, locked, written] = [1, 2, 3, 4].map(make);
+        let [arrived, changed, locked, written, copied] = [1, 2, 3, 4, 6].map(make);
         fs::write(&changed, "since").unwrap();
+        // As `cp -p` does.
+        fs::write(&copied, "another file").unwrap();
+        let into = File::options().write(true).open(&copied).unwrap();
+        into.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        drop(into);
         let locked_by = File::open(&locked).unwrap();
         rustix::fs::flock(&locked_by, FlockOperation::LockExclusive).unwrap();
         let writer = fs::OpenOptions::new().append(true).open(&written).unwrap();
@@ -264,13 +269,13 @@ mod tests {
         );
         assert_eq!(remove(&tree, SystemTime::UNIX_EPOCH).unwrap(), 1);
         assert!(!arrived.exists());
-        for stays in [&changed, &locked, &written, &other] {
+        for stays in [&changed, &copied, &locked, &written, &other] {
             assert!(stays.exists(), "{stays:?}");
         }
         drop((locked_by, writer));
         let mut stay = end_deletions([root.join("a").as_path()].into_iter());
         stay.sort();
-        let mut expected = vec![changed, other];
+        let mut expected = vec![changed, copied, other];
         expected.sort();
         assert_eq!(stay, expected);
         assert!(!locked.exists() && !written.exists());

@@ -5,6 +5,7 @@
 //! links, so that nothing else is sent, or deleted, in its place.
 
 use crate::leased;
+use crate::permissions::{let_in, reach};
 use crate::task::Cancel;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -65,6 +66,17 @@ impl LocalFile {
         leased::open(Duration::MAX, cancel, |flags| match &self.found_in {
             Some(folder) => folder.beneath(&self.path, flags),
             None => Ok(rustix::fs::open(&self.path, flags, Mode::empty())?),
+        })
+    }
+
+    /// What of its mode the directories leave to it that go along: that which the user named, and those below.
+    pub(crate) fn reach(&self) -> u16 {
+        self.found_in.as_ref().map_or(0o777, |folder| {
+            let below = reach(&self.path, |path| folder.beneath(path, OFlags::PATH | DIRECTORY));
+            // What is in `.` goes without that.
+            let goes_along = folder.0.path.file_name().is_some();
+            let own = goes_along.then(|| let_in(folder.0.fd.try_clone()));
+            below & own.unwrap_or(0o777)
         })
     }
 

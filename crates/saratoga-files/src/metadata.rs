@@ -53,7 +53,7 @@ pub fn announce(
     };
     let entry = entry(remote, &was, &checksum);
     let metadata = Metadata {
-        mode: Some(mode(&was)),
+        mode: Some(mode(&was) & local.reach()),
         checksum,
         ..Metadata::new(id, Kind::File, entry)
     };

@@ -32,8 +32,8 @@ pub struct Original {
 /// Why a file stays that somebody wants to write to.
 const WANTED: &str = "is about to be written to";
 
-/// Under which name a file lies between the last look at it and its end, a moment: `.INODE.saratoga-going`. What a kill leaves there
-/// is for [`crate::leftovers`].
+/// How the name ends under which a file lies between the last look at it and its end, a moment ([`name_going`]). What a kill
+/// leaves there is for [`crate::leftovers`].
 const GOING: &str = ".saratoga-going";
 /// How long those who had found the name before take until they meet the lease, about.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -75,10 +75,20 @@ fn is_shared(folder: &OwnedFd) -> bool {
     about.map_or(true, |about| SHARED_TYPES.contains(&(about.f_type as u32)))
 }
 
-/// The number of the inode that was being deleted under `name`, if that is such a name.
-pub(crate) fn inode_going(name: &OsStr) -> Option<u64> {
-    let inode = name.to_str()?.strip_prefix('.')?.strip_suffix(GOING)?;
-    inode.parse().ok()
+/// The name under which a file that `was` so when it was sent is deleted: its inode, size and time, by which it is known again.
+pub(crate) fn name_going(was: &Metadata) -> OsString {
+    let (inode, size) = (was.ino(), was.size());
+    let (seconds, nanos) = (was.mtime(), was.mtime_nsec());
+    format!(".{inode}.{size}.{seconds}.{nanos}{GOING}").into()
+}
+
+/// Whether `name` is such a name.
+pub(crate) fn is_going(name: &OsStr) -> bool {
+    let numbers = name
+        .to_str()
+        .and_then(|name| name.strip_prefix('.')?.strip_suffix(GOING));
+    let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-');
+    numbers.is_some_and(|numbers| !numbers.is_empty() && numbers.chars().all(digits))
 }
 
 /// Whether only the file's owner may ask what `error` was the answer to.
@@ -216,7 +226,7 @@ impl Original {
     }
 
     fn rename_and_unlink(&self, is_wanted: impl Fn() -> bool) -> io::Result<Result<(), Error>> {
-        let going = OsString::from(format!(".{}{GOING}", self.was.ino()));
+        let going = name_going(&self.was);
         let rename = |from: &OsStr, to: &OsStr| {
             let flags = RenameFlags::NOREPLACE;
             rustix::fs::renameat_with(&self.folder, from, &self.folder, to, flags)

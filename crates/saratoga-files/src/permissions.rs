@@ -1,6 +1,9 @@
-//! What new files of a directory may be to others: its default ACL says so, or where it has none, this process's umask.
+//! What new files of a directory may be to others: its default ACL says so, or where it has none, this process's umask. And what
+//! the directories leave of a file's mode in which it lies.
 
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The extended attribute, and the version of what is in it (`linux/posix_acl_xattr.h`): little endian, the version in 32
@@ -54,6 +57,22 @@ fn umask() -> u32 {
         let mask = line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
         mask.unwrap_or(0o077)
     })
+}
+
+/// What of its mode the directories leave to the file at `path` that are on the way to it, which `open` opens.
+pub(crate) fn reach(path: &Path, open: impl Fn(&Path) -> io::Result<OwnedFd>) -> u16 {
+    let on_the_way = path.ancestors().skip(1);
+    let folders = on_the_way.filter(|folder| !folder.as_os_str().is_empty());
+    folders.fold(0o777, |all, folder| all & let_in(open(folder)))
+}
+
+/// What `folder` leaves of the modes of files: whoever may not enter it may not read what is in it.
+pub(crate) fn let_in(folder: io::Result<OwnedFd>) -> u16 {
+    let stat = folder.and_then(|folder| Ok(rustix::fs::fstat(folder)?));
+    // One that has just gone lets nobody in.
+    let mode = stat.map_or(0, |stat| stat.st_mode);
+    let of = |bit: u32, part: u16| if mode & bit == 0 { 0 } else { part };
+    0o700 | of(0o010, 0o070) | of(0o001, 0o007)
 }
 
 #[cfg(test)]
@@ -111,5 +130,27 @@ mod tests {
             assert_eq!(permitted(&opened), mode, "{entries:?}");
         }
         assert_eq!(of_acl(b"\x02\0\0\0\x01\0\x06\0"), None);
+    }
+
+    #[test]
+    fn who_may_not_enter_a_directory_may_not_read_what_was_in_it() {
+        let place = tempfile::tempdir().unwrap();
+        let open = |path: &Path| Ok(File::open(place.path().join(path))?.into());
+        for (modes, left) in [
+            ([0o755, 0o755], 0o777),
+            ([0o755, 0o700], 0o700),
+            ([0o700, 0o755], 0o700),
+            ([0o755, 0o750], 0o770),
+            ([0o705, 0o751], 0o707),
+        ] {
+            fs::create_dir_all(place.path().join("a/b")).unwrap();
+            for (path, mode) in ["a", "a/b"].into_iter().zip(modes) {
+                let mode = fs::Permissions::from_mode(mode);
+                fs::set_permissions(place.path().join(path), mode).unwrap();
+            }
+            assert_eq!(reach(Path::new("a/b/file"), open), left, "{modes:?}");
+        }
+        assert_eq!(reach(Path::new("file"), open), 0o777);
+        assert_eq!(reach(Path::new("gone/file"), open), 0o700);
     }
 }

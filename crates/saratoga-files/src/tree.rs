@@ -9,13 +9,15 @@ pub use folder::Folder;
 pub(crate) use folder::{is_gone, is_taken};
 
 use crate::leased;
-use crate::original::{Original, inode_going};
+use crate::original::{Original, is_going};
+use crate::permissions::reach;
 use crate::placed::Placed;
 use crate::reservation::Reservations;
 use crate::task::Cancel;
 use crate::{Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -139,6 +141,14 @@ impl Tree {
             }
         };
         found().map_err(Error::file("read", path))
+    }
+
+    /// What of its mode the directories here leave to the file at `path`.
+    pub fn reach(&self, path: &str) -> u16 {
+        reach(Path::new(path), |folder| {
+            let folder = folder.to_str().unwrap_or_default();
+            beneath(self.root(), folder, OFlags::PATH | DIRECTORY)
+        })
     }
 
     /// `file` at `path`, which was opened as what `was` says and may be deleted later.
@@ -327,7 +337,7 @@ pub fn is_of_a_part(name: &OsStr) -> bool {
 /// Whether a file is one of those in which something arrives, or under whose name one is deleted.
 fn ours(name: &str) -> bool {
     name.starts_with('.') && (name.ends_with(PART) || name.ends_with(RECORD))
-        || inode_going(name.as_ref()).is_some()
+        || is_going(name.as_ref())
 }
 
 /// The normal form of `path`, which is refused unless it is of a file inside a tree. The kernel would refuse it
@@ -346,7 +356,7 @@ fn check(path: &str) -> Result<String, Error> {
 
 /// The entry of `name` in `folder`; none for what is left out. A file or directory whose name is not UTF-8 cannot
 /// be named in Saratoga: it is listed as a special one, with what can be read of its name, so that it is
-/// missed.
+/// missed. So is what cannot be looked at, such as a file system whose program has died, or an inode that the disk has lost.
 fn entry_of(folder: &OwnedFd, name: &OsStr, widest: Width) -> Option<Entry> {
     let (path, named) = match name.to_str() {
         Some("." | "..") => return None,
@@ -354,7 +364,18 @@ fn entry_of(folder: &OwnedFd, name: &OsStr, widest: Width) -> Option<Entry> {
         Some(name) => (name.to_owned(), true),
         None => (name.to_string_lossy().into_owned(), false),
     };
-    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        // It has just gone.
+        Err(Errno::NOENT) => return None,
+        Err(error) => {
+            tracing::info!(name = path.escape_debug().to_string(), %error, "cannot be looked at");
+            return Some(Entry {
+                kind: EntryKind::SpecialFile,
+                ..Entry::file(&path, 0)
+            });
+        }
+    };
     let (kind, size) = match (FileType::from_raw_mode(stat.st_mode), named) {
         (FileType::RegularFile, true) => (EntryKind::File, stat.st_size as u128),
         (FileType::Directory, true) => (EntryKind::Directory, 0),
@@ -391,6 +412,16 @@ pub fn posix_times(metadata: &Metadata) -> (Time, Time) {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    /// Who waits for files may take a whole directory away.
+    #[test]
+    fn what_was_moved_away_at_once_is_there_all_the_same() {
+        let place = tempfile::tempdir().unwrap();
+        let tree = Tree::open(place.path()).unwrap();
+        let (folder, _) = tree.place("in/x/file", true).unwrap();
+        std::fs::rename(place.path().join("in"), place.path().join("away")).unwrap();
+        folder.sync().unwrap();
+    }
 
     #[test]
     fn nothing_outside_is_reached() {

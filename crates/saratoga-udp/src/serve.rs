@@ -334,7 +334,9 @@ impl Server {
             let entry = entry(&asked.path, &was, &checksum);
             let mut metadata = announcement(&asked, Kind::File, checksum, entry)?;
             // Only a peer of our kind asks so, and knows of modes.
-            metadata.mode = asked.late_checksum.then(|| mode(&was));
+            metadata.mode = asked
+                .late_checksum
+                .then(|| mode(&was) & tree.reach(&wanted));
             let mut config = Endpoint::sending(&link, metadata, None, from, sealed);
             config.late_checksum = asked.late_checksum;
             let sender = Sender::new(config, timer::now());

@@ -203,8 +203,12 @@ impl Folder {
                 continue;
             }
             let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
-            let parent = beneath(self.tree.root(), parent, OFlags::RDONLY | DIRECTORY)?;
-            sync(parent)?;
+            match beneath(self.tree.root(), parent, OFlags::RDONLY | DIRECTORY) {
+                Ok(parent) => sync(parent)?,
+                // Somebody has taken it away since, with what is in it: that is there, elsewhere.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            }
             let mut lasting = self.tree.lasting();
             if lasting.len() >= MOST_LASTING {
                 lasting.clear();

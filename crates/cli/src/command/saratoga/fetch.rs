@@ -9,6 +9,7 @@ use bentpipe_saratoga_udp::client::{Job, Report, Target};
 use bentpipe_saratoga_udp::path::{MAX_DIRECTORIES, joined, normal};
 use bentpipe_saratoga_udp::{Error, Tree};
 use bentpipe_wire::saratoga::{Code, Entry, EntryKind, entries};
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -47,9 +48,9 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
         ))
         .or_usage();
     }
-    if stdout && terminal::is_closed(std::io::stdout()) {
+    if stdout && terminal::is_closed(std::io::stdout(), OFlags::WRONLY) {
         return Err(anyhow!(
-            "standard output is closed: what is fetched would be lost; open it, or give a directory to --to"
+            "standard output is closed, or not open for writing: what is fetched would be lost; open it, or give a directory to --to"
         ))
         .or_usage();
     }
@@ -237,8 +238,9 @@ impl Fetch {
                 self.found(remote, place, size)
             }
             EntryKind::SpecialFile | EntryKind::SpecialDirectory => {
-                self.outcome
-                    .note(left_out("its name is not UTF-8, or it is no file"));
+                self.outcome.note(left_out(
+                    "its name is not UTF-8, it is no file, or the server cannot look at it",
+                ));
                 None
             }
         }

@@ -8,7 +8,7 @@ use bentpipe_base::Rate;
 use bentpipe_saratoga_udp::client::Job;
 use bentpipe_saratoga_udp::path::{joined, normal};
 use bentpipe_saratoga_udp::{Key, LocalFile, LocalFolder, beacon, is_of_a_part, leftovers};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,9 +73,9 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
             let Some(name) = &as_named else {
                 return Err(anyhow!("standard input has no name: give one with --as"));
             };
-            if terminal::is_closed(io::stdin()) {
+            if terminal::is_closed(io::stdin(), OFlags::RDONLY) {
                 return Err(anyhow!(
-                    "standard input is closed: `{name}` would be empty; open it, or give a file"
+                    "standard input is closed, or not open for reading: `{name}` would be empty; open it, or give a file"
                 ));
             }
             let key = args.common.way.key_file.as_deref();
