@@ -83,14 +83,15 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 connections, 4 of a client; 64 MB for each; 4,096 tunnels of a client and 256 dials, of 15 s at most; idle flows of TCP stay,
+    /// 256 connections, 8 of a client; 64 MB for each; 4,096 tunnels of a client and 256 dials, of 15 s at most; idle flows of TCP stay,
     /// those of UDP for two minutes (RFC 4787, REQ-5).
     fn default() -> Self {
         Self {
             connections: 256,
             buffered: None,
             client: ClientLimits {
-                connections: 4,
+                // Two of a near end, and two of each predecessor that has retired and still has flows.
+                connections: 8,
                 tunnels: 4096,
                 dials: 256,
             },
