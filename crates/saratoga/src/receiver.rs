@@ -231,11 +231,17 @@ impl Receiver {
     fn announce(&mut self, metadata: Metadata, now: Instant) {
         self.hear(now);
         if matches!(self.state, State::Verifying | State::Complete(_)) {
-            let known = self.metadata.as_ref();
-            if !known.is_some_and(|known| same_content(known, &metadata)) {
+            let same = |known: &Metadata| {
+                !names_another(known, &metadata) && same_content(known, &metadata)
+            };
+            if !self.metadata.as_ref().is_some_and(same) {
                 self.is_superseded();
             }
             return;
+        }
+        // What comes is not of the file whose name this session has.
+        if (self.metadata.as_ref()).is_some_and(|known| names_another(known, &metadata)) {
+            return self.refuse(Code::UNKNOWN_ID);
         }
         if let Some(known) = &mut self.metadata
             && same_content(known, &metadata)
@@ -251,11 +257,9 @@ impl Receiver {
         let Ok(size) = size else {
             return self.refuse(Code::TOO_LONG);
         };
-        let kept = self
-            .config
-            .kept
-            .take()
-            .filter(|kept| !streams && same_content(&kept.metadata, &metadata));
+        let kept = self.config.kept.take().filter(|kept| {
+            !streams && same_content(&kept.metadata, &metadata) && is_told(&metadata)
+        });
         let resumed = kept.is_some();
         // DATA that came before METADATA counts, unless METADATA announces something else.
         if self.metadata.is_some() || resumed {
@@ -467,6 +471,17 @@ impl Receiver {
         let questions = self.questions.round_trip().map(|between| 4 * between);
         answer.map(|answer| questions.map_or(answer, |questions| questions.min(answer)))
     }
+}
+
+/// Whether both are of one session, and of files of different names: a peer of another kind has used its Id again.
+fn names_another(one: &Metadata, other: &Metadata) -> bool {
+    one.entry.path != other.entry.path
+}
+
+/// Whether anything tells a content from another of its length: a checksum, the time of the inode's last change, which peers of
+/// our kind tell, or at least a time of its own.
+fn is_told(metadata: &Metadata) -> bool {
+    metadata.checksum != Checksum::None || metadata.mode.is_some() || metadata.entry.modified.0 != 0
 }
 
 /// Whether both announce the same content. Where nothing is summed up, only the times tell a file from another of
