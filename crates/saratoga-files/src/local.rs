@@ -72,7 +72,9 @@ impl LocalFile {
     /// What of its mode the directories leave to it that go along: that which the user named, and those below.
     pub(crate) fn reach(&self) -> u16 {
         self.found_in.as_ref().map_or(0o777, |folder| {
-            let below = reach(&self.path, |path| folder.beneath(path, OFlags::PATH | DIRECTORY));
+            let below = reach(&self.path, |path| {
+                folder.beneath(path, OFlags::PATH | DIRECTORY)
+            });
             // What is in `.` goes without that.
             let goes_along = folder.0.path.file_name().is_some();
             let own = goes_along.then(|| let_in(folder.0.fd.try_clone()));
