@@ -123,7 +123,7 @@ mod tests {
                 }
                 set.unwrap();
             }
-            let made = (OpenOptions::new().write(true).create(true).mode(0o777))
+            let made = (OpenOptions::new().write(true).create_new(true).mode(0o777))
                 .open(folder.join("file"))
                 .unwrap();
             let mode = made.metadata().unwrap().permissions().mode() & 0o777;

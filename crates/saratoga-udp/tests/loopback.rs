@@ -12,6 +12,7 @@ use bentpipe_wire::saratoga::{
 };
 use sha1::{Digest, Sha1};
 use std::fs::Permissions;
+use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -503,7 +504,10 @@ fn a_default_acl_says_who_may_read_what_arrives() {
         let opened = std::fs::File::open(folder).unwrap();
         let flags = rustix::fs::XattrFlags::empty();
         match rustix::fs::fsetxattr(&opened, "system.posix_acl_default", &acl, flags) {
-            Err(rustix::io::Errno::OPNOTSUPP) => return eprintln!("SKIPPED: no ACLs here"),
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                let _ = std::io::stderr().write_all(b"SKIPPED: no ACLs here\n");
+                return;
+            }
             set => set.unwrap(),
         }
     }
