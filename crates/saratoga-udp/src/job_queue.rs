@@ -4,7 +4,8 @@
 //! for [`AHEAD`], so that none waits for another's round trips. However long a job is, it counts as one of the few there:
 //! as many of them fill the link, and one leaves the rest to short ones. When the server has no room for one more session,
 //! it is asked again only when a session of ours is over, or after a pause where none is under way. How many sessions it
-//! takes is found out as TCP finds out a window: one more for each full round of them.
+//! takes is found out as TCP finds out a window: half as many after a refusal, once for all that went side by side, and more
+//! with each that is done.
 
 use crate::job::Job;
 use bentpipe_base::{Bytes, Instant, Rate};
@@ -22,6 +23,10 @@ const FRAMES: u64 = 500;
 const UNKNOWN: u64 = 16 << 10;
 /// The pauses, first and longest, before a server without room is asked again while nothing of ours is under way there.
 const PAUSE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
+/// By how much each job that is done raises the sessions for which a server is asked: half as many more for each full round of
+/// them, for others may just have left, and a refusal costs little; and for how many it is always asked.
+const GROWTH: f64 = 0.5;
+const FEW: f64 = 4.0;
 /// How long a server may have no room while nothing of ours is under way there.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How long this side may: nobody else's work ends here.
@@ -74,8 +79,10 @@ pub(crate) struct JobQueue {
     /// Jobs at once at most, of any length.
     most: usize,
     rate: Rate,
-    /// Sessions for which the server has room, as far as that is known.
+    /// Sessions for which the server has room, as far as that is known, and when it was found to be less. Refusals of what was
+    /// begun before say nothing new.
     room: f64,
+    fell_at: Instant,
     /// Nothing is begun before.
     pause: Option<(Instant, Duration)>,
     /// When the server took something of ours last.
@@ -98,6 +105,7 @@ impl JobQueue {
             most: MOST.max(parallel).min(able),
             rate,
             room: MOST as f64,
+            fell_at: Instant::ZERO,
             pause: None,
             taken_at: now,
             given: 0,
@@ -178,7 +186,14 @@ impl JobQueue {
     /// `entry` was refused for want of room, `full`, and waits; an error when that was tried for too long.
     pub(crate) fn refused(&mut self, entry: Entry, full: Full, now: Instant) -> Result<(), Entry> {
         let count = self.under_way.len();
-        self.room = self.room.min(count as f64);
+        match full {
+            Full::Here => self.room = self.room.min(count as f64),
+            Full::There if entry.began < self.fell_at => {}
+            Full::There => {
+                self.room = self.room.min((count + 1) as f64 / 2.0).max(FEW);
+                self.fell_at = now;
+            }
+        }
         if count > 0 {
             // One of ours will be over first.
             self.again(entry);
@@ -203,7 +218,7 @@ impl JobQueue {
     /// `entry` is done, or failed for another reason than want of room.
     pub(crate) fn settled(&mut self, entry: &Entry, now: Instant) {
         self.files_over += usize::from(!entry.job.is_list());
-        self.room = (self.room + 1.0 / self.room.max(1.0)).min(MOST as f64);
+        self.room = (self.room.max(1.0) + GROWTH).min(MOST as f64);
         self.pause = None;
         self.taken_at = now;
     }
@@ -333,9 +348,9 @@ mod tests {
         assert_eq!(fill(&mut job_queue, &mut 0, START), 8);
     }
 
-    /// A server with room for 16 of ours, of which those over it are refused: all get there.
-    #[test]
-    fn who_is_refused_waits_until_there_is_room() {
+    /// A server with so much room for ours after so many seconds, of 500 that fit a round trip all: how often it is asked until
+    /// all are done, and when that is.
+    fn takes(room: impl Fn(u64) -> usize) -> (u32, Instant) {
         let mut job_queue = job_queue(500, 1000);
         let (mut id, mut now, mut asked, mut done) = (0, START, 0, 0);
         while !job_queue.is_empty() {
@@ -343,21 +358,35 @@ mod tests {
             fill(&mut job_queue, &mut id, now);
             asked += id + 1 - first;
             now += Duration::from_millis(600);
+            let room = room(now.as_nanos() / 1_000_000_000);
             // A refusal is there before the content.
             let ids: Vec<u32> = job_queue.under_way.keys().copied().collect();
-            for id in ids.iter().skip(16) {
+            for id in ids.iter().skip(room) {
                 let entry = job_queue.over(*id).unwrap();
                 job_queue.refused(entry, Full::There, now).unwrap();
             }
-            for id in ids.iter().take(16) {
+            for id in ids.iter().take(room) {
                 let entry = job_queue.over(*id).unwrap();
                 job_queue.settled(&entry, now);
                 done += 1;
             }
         }
         assert_eq!(done, 500);
-        assert!(asked < 900, "asked {asked} times");
-        assert!(now < START + Duration::from_secs(25), "took {now:?}");
+        (asked, now)
+    }
+
+    #[test]
+    fn who_is_refused_waits_until_there_is_room() {
+        let (asked, took) = takes(|_| 16);
+        assert!(asked < 1200, "asked {asked} times");
+        assert!(took < START + Duration::from_secs(25), "took {took:?}");
+    }
+
+    /// Others had all of it for three seconds.
+    #[test]
+    fn room_that_others_leave_is_soon_found() {
+        let (_, took) = takes(|seconds| if seconds < 3 { 2 } else { 250 });
+        assert!(took < START + Duration::from_secs(12), "took {took:?}");
     }
 
     /// Asks again and again, and nothing is ever taken: how often, and when it is given up.
