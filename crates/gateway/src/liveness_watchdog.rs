@@ -9,6 +9,7 @@
 //!
 //! The thread never waits for nft or for the supervising thread, and no error that it meets ends the gateway.
 
+use crate::scone::Scone;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Interface, LegId};
 use bentpipe_interception::AdmissionSwitch;
@@ -18,7 +19,7 @@ use bentpipe_relay::{Impairment, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::timer;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How often the switch is held again; changes of the routes are looked at no more often.
@@ -35,6 +36,7 @@ pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     diversion: Arc<Diversion>,
     legs: LegInterfaces,
+    scone: Weak<Scone>,
     routes: Watch,
     epoll: Epoll,
     /// The heartbeat that was asked for and has not been answered by all.
@@ -57,6 +59,7 @@ impl Watchdog {
         switch: Arc<AdmissionSwitch>,
         diversion: Arc<Diversion>,
         legs: LegInterfaces,
+        scone: Weak<Scone>,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let (routes, epoll) = (Watch::open()?, Epoll::new()?);
@@ -67,6 +70,7 @@ impl Watchdog {
             shared,
             diversion,
             legs,
+            scone,
             routes,
             epoll,
             restored: 0,
@@ -147,6 +151,9 @@ impl Watchdog {
             return true;
         }
         self.legs.look();
+        if let Some(scone) = self.scone.upgrade() {
+            scone.follow(&self.legs.netlink);
+        }
         match self.diversion.restore(self.legs.families()) {
             Ok(restored) => {
                 self.restored += u64::from(restored);

@@ -1,12 +1,12 @@
 //! SCONE at the satellite leg's interfaces: QUIC connections that pass are told what the link has for them.
 
-use bentpipe_bpf::scone::{SconeElement, Way};
+use bentpipe_bpf::scone::{SconeCounts, SconeElement, Way};
 use bentpipe_gateway_config::{Config, SconeRates};
-use bentpipe_os::netlink::Netlink;
+use bentpipe_os::netlink::{LinkPoint, Netlink};
 use bentpipe_os::tcx::{Attached, Direction};
 use bentpipe_wire::scone::Advice;
 use serde::Serialize;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What SCONE has done, and what it tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -23,10 +23,42 @@ pub struct SconeStatus {
 
 /// The elements of all interfaces. They are taken away when this is dropped, and by the kernel when the process dies.
 #[derive(Debug)]
-pub(crate) struct Scone {
-    elements: Vec<(SconeElement, [Attached; 2])>,
+pub(crate) struct Scone(Mutex<Elements>);
+
+#[derive(Debug)]
+struct Elements {
+    all: Vec<Attachment>,
     /// What they tell.
-    told: Mutex<SconeRates>,
+    told: SconeRates,
+    /// What those have seen whose interfaces are gone.
+    past: SconeCounts,
+}
+
+/// An element at an interface.
+#[derive(Debug)]
+struct Attachment {
+    name: String,
+    index: u32,
+    element: SconeElement,
+    _attached: [Attached; 2],
+}
+
+impl Attachment {
+    fn advise(&self, rates: SconeRates) {
+        let to_sat = (self.element).advise(Way::Leaving, rates.to_sat.map(Advice::within));
+        let from_sat = (self.element).advise(Way::Arriving, rates.from_sat.map(Advice::within));
+        if let Err(error) = to_sat.and(from_sat) {
+            tracing::warn!(%error, "SCONE packets may be told an old rate");
+        }
+    }
+
+    /// Adds what it has seen.
+    fn count(&self, all: &mut SconeCounts) {
+        for counts in Way::BOTH.map(|way| self.element.counts(way)) {
+            all.seen += counts.seen;
+            all.lowered += counts.lowered;
+        }
+    }
 }
 
 impl Scone {
@@ -44,9 +76,9 @@ impl Scone {
                 .collect::<Result<_, String>>()
         };
         match attached() {
-            Ok(elements) => {
-                let told = Mutex::default();
-                let scone = Self { elements, told };
+            Ok(all) => {
+                let (told, past) = (SconeRates::default(), SconeCounts::default());
+                let scone = Self(Mutex::new(Elements { all, told, past }));
                 scone.advise(config.sat.scone);
                 Some(scone)
             }
@@ -61,37 +93,53 @@ impl Scone {
 
     /// Tells `rates` from now on.
     pub(crate) fn advise(&self, rates: SconeRates) {
-        for (element, _) in &self.elements {
-            let to_sat = element.advise(Way::Leaving, rates.to_sat.map(Advice::within));
-            let from_sat = element.advise(Way::Arriving, rates.from_sat.map(Advice::within));
-            if let Err(error) = to_sat.and(from_sat) {
-                tracing::warn!(%error, "SCONE packets may be told an old rate");
+        let mut elements = self.elements();
+        elements.all.iter().for_each(|one| one.advise(rates));
+        elements.told = rates;
+    }
+
+    /// Interfaces that were removed and made again, as by a PPP daemon that dials anew, have their elements again.
+    pub(crate) fn follow(&self, netlink: &Netlink) {
+        let mut elements = self.elements();
+        let Elements { all, told, past } = &mut *elements;
+        for one in all {
+            // While it is gone there is nothing to do.
+            let is_another = |point: LinkPoint| point.index != one.index;
+            if !netlink.link_point(&one.name).is_ok_and(is_another) {
+                continue;
+            }
+            match attach(netlink, &one.name) {
+                Ok(new) => {
+                    one.count(past);
+                    new.advise(*told);
+                    *one = new;
+                }
+                Err(why) => tracing::warn!("SCONE packets pass as they are: {why}"),
             }
         }
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = rates;
+    }
+
+    fn elements(&self) -> MutexGuard<'_, Elements> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it has done, and tells.
     pub(crate) fn status(&self) -> SconeStatus {
-        let rates = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let elements = self.elements();
+        let (rates, mut counts) = (elements.told, elements.past);
+        elements.all.iter().for_each(|one| one.count(&mut counts));
         let told = |rate| Advice::within(rate).rate().map(|rate| rate.bits_per_sec());
-        let mut status = SconeStatus {
+        SconeStatus {
             to_sat: rates.to_sat.and_then(told),
             from_sat: rates.from_sat.and_then(told),
-            ..SconeStatus::default()
-        };
-        for (element, _) in &self.elements {
-            for counts in Way::BOTH.map(|way| element.counts(way)) {
-                status.seen += counts.seen;
-                status.lowered += counts.lowered;
-            }
+            seen: counts.seen,
+            lowered: counts.lowered,
         }
-        status
     }
 }
 
 /// An element at the interface `name`, which tells nothing yet.
-fn attach(netlink: &Netlink, name: &str) -> Result<(SconeElement, [Attached; 2]), String> {
+fn attach(netlink: &Netlink, name: &str) -> Result<Attachment, String> {
     let point = netlink
         .link_point(name)
         .map_err(|error| error.to_string())?;
@@ -115,5 +163,10 @@ fn attach(netlink: &Netlink, name: &str) -> Result<(SconeElement, [Attached; 2])
         attach(Way::Leaving, Direction::Leaving)?,
         attach(Way::Arriving, Direction::Arriving)?,
     ];
-    Ok((element, attached))
+    Ok(Attachment {
+        name: name.to_owned(),
+        index: point.index,
+        element,
+        _attached: attached,
+    })
 }

@@ -132,6 +132,47 @@ fn an_interface_that_is_made_again_is_the_legs_again() {
     pairs.iter_mut().for_each(exchange);
 }
 
+/// And what is told to QUIC there is told again.
+#[test]
+fn an_interface_that_is_made_again_tells_by_scone_again() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split_with(
+        "lan = { interface = \"sat0\" }
+         sat = { interface = \"lan0\", rate = \"10Mbit/s\", receive_rate = \"2Mbit/s\", scone = \"50%\" }",
+    );
+    let bound = |netns: &Netns, address| {
+        let bind = || std::net::UdpSocket::bind((address, 0)).unwrap();
+        netns.run(bind).unwrap()
+    };
+    let receiver = bound(&stage.client, Ip::V4.client());
+    let pause = std::time::Duration::from_millis(100);
+    receiver.set_read_timeout(Some(pause)).unwrap();
+    // A SCONE packet that has nothing to say, before one of QUIC: 1 Mbit/s, half of what comes from there, is 20.
+    let said = || {
+        let sender = bound(&stage.server, Ip::V4.server());
+        let packet = *b"\xff\xef\x7d\xc0\xfd\x02\x09\x09\x00\x40\x09\x09\x01\x02\x03";
+        let to = receiver.local_addr().unwrap();
+        let mut told = packet;
+        (sender.send_to(&packet, to).is_ok() && receiver.recv(&mut told).is_ok())
+            .then(|| told[0] & 0x3f)
+    };
+    eventually("it is told", || said() == Some(20 >> 1));
+    stage
+        .gateway
+        .netlink()
+        .unwrap()
+        .delete_link("lan0")
+        .unwrap();
+    let _again = veth_again(&stage);
+    eventually("it is told again", || said() == Some(20 >> 1));
+    // Both are counted.
+    eventually("both in the status", || {
+        let scone = gateway.handle.status().unwrap().scone;
+        scone.is_some_and(|scone| scone.lowered > 1)
+    });
+}
+
 /// The server's side of the stage, as it was.
 fn veth_again(stage: &Stage) -> Veth {
     let end = |netns, name| VethEnd { netns, name };

@@ -269,7 +269,8 @@ impl Gateway {
             meter: meter.clone(),
             collector: Arc::new(Mutex::new(collector)),
         };
-        let watched = spawn_watchdog(&mut thread_set, &interception, &shared);
+        let scone_there = scone.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        let watched = spawn_watchdog(&mut thread_set, &interception, scone_there, &shared);
         if bypassed {
             interception.suspend(PassReason::Bypassed);
             shared.set_mode(AdmissionMode::Bypassed);
@@ -548,11 +549,12 @@ fn spawn_workers(
 fn spawn_watchdog(
     thread_set: &mut ThreadSet,
     interception: &Interception,
+    scone: Weak<Scone>,
     shared: &Arc<Shared>,
 ) -> Result<(), StartError> {
     let (switch, diversion) = (interception.switch(), interception.diversion());
     let legs = liveness_watchdog::LegInterfaces::new(interception.interfaces())?;
-    let watchdog = Watchdog::new(switch, diversion, legs, Arc::clone(shared))
+    let watchdog = Watchdog::new(switch, diversion, legs, scone, Arc::clone(shared))
         .map_err(system("watch the rules and routes"))?;
     thread_set
         .spawn("watchdog".to_owned(), Role::Aids, shared, move || {
