@@ -8,6 +8,7 @@
 //! table here, and nothing else: no session, no thread, no file, no directory. After it the address
 //! is known for a while, and its further REQUESTs are served at once.
 
+use crate::authenticate::is_signed;
 use bentpipe_base::Instant;
 use bentpipe_wire::saratoga::{Request, Timestamp};
 use core::time::Duration;
@@ -24,6 +25,8 @@ use bentpipe_saratoga_files::network;
 
 /// REQUESTs that wait for a proof at most; beyond, the oldest are forgotten, and asked again.
 const MOST_WAITING: usize = 4096;
+/// Of those with one signature, where there is no room for all: who has recorded one plays it from any number of addresses.
+const MOST_COPIES: usize = 2;
 /// Addresses that are known at most.
 const MOST_KNOWN: usize = 4096;
 /// How long a question can be answered.
@@ -46,7 +49,7 @@ const PROOF: usize = 9;
 #[derive(Debug)]
 pub(crate) struct AddressValidation {
     secret: [u8; 32],
-    /// The waiting REQUESTs by address and session, each with its time of arrival.
+    /// The waiting REQUESTs by address and session, each with the time when it came first.
     waiting: BTreeMap<Key, (Request, Instant)>,
     /// The known addresses, each with its expiry and its credit.
     known: BTreeMap<SocketAddr, (Instant, Credit)>,
@@ -102,7 +105,10 @@ impl AddressValidation {
         if self.waiting.len() >= MOST_WAITING && !self.waiting.contains_key(&key) {
             self.make_room(now);
         }
-        self.waiting.insert(key, (request.clone(), now));
+        let (waiting, since) = (self.waiting.entry(key)).or_insert_with(|| (request.clone(), now));
+        if waiting != request {
+            (*waiting, *since) = (request.clone(), now);
+        }
         self.stamp(key, now.as_nanos() / 1000)
     }
 
@@ -168,11 +174,15 @@ impl AddressValidation {
         (*until > now && credit.left() >= LITTLE).then(|| credit.clone())
     }
 
-    /// Forgets what came too long ago; what the one address sent that has more than its part, or else the oldest
-    /// quarter.
+    /// Forgets what came too long ago; copies of one REQUEST but the first; what the one address sent that has more than its part,
+    /// or else the oldest quarter.
     fn make_room(&mut self, now: Instant) {
         self.waiting
             .retain(|_, (_, at)| now.since(*at) <= ANSWERED_WITHIN);
+        if self.waiting.len() < MOST_WAITING {
+            return;
+        }
+        self.forget_copies();
         if self.waiting.len() < MOST_WAITING {
             return;
         }
@@ -184,6 +194,20 @@ impl AddressValidation {
         let (_, oldest, _) = times.select_nth_unstable(MOST_WAITING / 4);
         let oldest = *oldest;
         self.waiting.retain(|_, (_, at)| *at > oldest);
+    }
+
+    fn forget_copies(&mut self) {
+        let signed = (self.waiting.iter()).filter(|(_, (request, _))| is_signed(request));
+        let mut signed: Vec<(&[u8], Instant, Key)> = signed
+            .map(|(key, (request, at))| (&*request.authentication, *at, *key))
+            .collect();
+        signed.sort_unstable();
+        let copies = signed.chunk_by(|one, next| one.0 == next.0);
+        let copies = copies.flat_map(|same| same.iter().skip(MOST_COPIES));
+        let copies: Vec<Key> = copies.map(|(_, _, key)| *key).collect();
+        for key in copies {
+            self.waiting.remove(&key);
+        }
     }
 
     /// The timestamp for `key`, made `micros` after the start of the clock.
@@ -273,6 +297,29 @@ mod tests {
                 .waiting((SocketAddr::from((last, 7)), 7))
                 .is_some()
         );
+    }
+
+    /// With a key the proof is under the seal of its REQUEST, so that this has to be there still.
+    #[test]
+    fn a_recorded_request_from_everywhere_forgets_no_other() {
+        let mut validation = AddressValidation::new().unwrap();
+        let signed = |signature: &[u8]| Request {
+            authentication: [b"bentpipe1", signature].concat(),
+            ..request()
+        };
+        let honest = ("10.1.0.2:700".parse().unwrap(), 7);
+        validation.ask(honest, &signed(b"honest"), at(1));
+        let recorded = signed(b"recorded");
+        for i in 0..20_000u64 {
+            let ip = std::net::Ipv4Addr::from(0x0a00_0000 + i as u32);
+            let from = (SocketAddr::from((ip, 7)), 7);
+            validation.ask(from, &recorded, at(i));
+            assert!(validation.waiting.len() <= MOST_WAITING);
+        }
+        assert!(validation.waiting(honest).is_some());
+        // Who comes first may be the one that has signed it.
+        let first = ("10.0.0.0:7".parse().unwrap(), 7);
+        assert!(validation.waiting(first).is_some());
     }
 
     #[test]
