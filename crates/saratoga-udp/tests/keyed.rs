@@ -56,14 +56,27 @@ enum Mischief {
     Plays,
 }
 
+/// A socket with room for what comes at once.
+fn roomy() -> UdpSocket {
+    use rustix::net::sockopt::{
+        set_socket_recv_buffer_size as plain, set_socket_recv_buffer_size_force as force,
+    };
+    const ROOM: usize = 4 << 20;
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    force(&socket, ROOM)
+        .or_else(|_| plain(&socket, ROOM))
+        .unwrap();
+    socket
+}
+
 impl Between {
     fn new(server: SocketAddr, mischief: Mischief) -> Self {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let far = roomy();
         Self::from(far, server, mischief)
     }
 
     fn from(far: UdpSocket, server: SocketAddr, mischief: Mischief) -> Self {
-        let [near, own] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [near, own] = [(); 2].map(|()| roomy());
         let address = near.local_addr().unwrap();
         let seen = far.try_clone().unwrap();
         for socket in [&near, &far, &own] {

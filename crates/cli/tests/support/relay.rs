@@ -21,7 +21,7 @@ impl Relay {
     /// A line to `server` with `delay` each way.
     pub(crate) fn new(server: &str, delay: Duration) -> Self {
         let server: SocketAddr = server.parse().unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = roomy();
         near.set_read_timeout(Some(Duration::from_millis(1)))
             .unwrap();
         let address = near.local_addr().unwrap();
@@ -53,7 +53,7 @@ impl Relay {
                         near.send_to(&octets, client)
                     } else {
                         let socket = far.entry(client).or_insert_with(|| {
-                            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                            let socket = roomy();
                             socket.set_nonblocking(true).unwrap();
                             socket.connect(server).unwrap();
                             socket
@@ -69,6 +69,19 @@ impl Relay {
             thread: Some(thread),
         }
     }
+}
+
+/// A socket with room for what comes at once: as a line, it loses nothing.
+fn roomy() -> UdpSocket {
+    use rustix::net::sockopt::{
+        set_socket_recv_buffer_size as plain, set_socket_recv_buffer_size_force as force,
+    };
+    const ROOM: usize = 4 << 20;
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    force(&socket, ROOM)
+        .or_else(|_| plain(&socket, ROOM))
+        .unwrap();
+    socket
 }
 
 impl Drop for Relay {
