@@ -321,6 +321,10 @@ impl Receiver {
             return false;
         }
         self.hear(now);
+        // A server's question, overtaken by the answer or brought by a copy of the REQUEST: it does not know what comes.
+        if data.len == 0 && !data.end && self.fits(data).is_err() {
+            return false;
+        }
         if matches!(self.state, State::Verifying | State::Complete(_)) {
             if !self.is_known(data) {
                 self.is_superseded();
@@ -339,8 +343,6 @@ impl Receiver {
                 self.say_verifying();
                 false
             }
-            // A question of a server, which does not know what comes, that was overtaken by the answer.
-            _ if data.len == 0 && !data.end && self.fits(data).is_err() => false,
             _ => self.data(data, now).unwrap_or_else(|code| {
                 self.refuse(code);
                 false

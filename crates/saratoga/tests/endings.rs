@@ -5,7 +5,7 @@ mod support;
 
 use bentpipe_base::Machine;
 use bentpipe_saratoga::Receiver;
-use bentpipe_wire::saratoga::{Code, Frame, Kind};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, Width};
 use support::{announced, at, data, frames, metadata, receiving};
 
 fn answers(receiver: &mut Receiver, frame: Frame) -> Vec<Frame> {
@@ -44,4 +44,26 @@ fn the_end_of_a_long_transfer_outlives_an_outage() {
         let stays = receiver.deadline().unwrap().since(end).as_millis();
         assert!((least..=most).contains(&stays), "{seconds} s: {stays} ms");
     }
+}
+
+/// A copy of the REQUEST has the server ask again whether it is heard, when all is here: the last word is said all the same.
+#[test]
+fn a_question_that_comes_after_the_end_ends_nothing() {
+    let mut receiver = Receiver::new(receiving(), at(0));
+    answers(&mut receiver, announced(1444));
+    answers(&mut receiver, Frame::Data(data(0, 1444)));
+    let question = Data {
+        width: Width::Bits64,
+        status_wanted: true,
+        ..data(0, 0)
+    };
+    assert_eq!(answers(&mut receiver, Frame::Data(question.clone())), []);
+    receiver.verified(at(1));
+    assert_eq!(frames(&mut receiver, at(1)).len(), 1);
+    assert_eq!(answers(&mut receiver, Frame::Data(question)), []);
+    let asks = Data {
+        status_wanted: true,
+        ..data(0, 1444)
+    };
+    assert_eq!(answers(&mut receiver, Frame::Data(asks)).len(), 1);
 }
