@@ -57,7 +57,7 @@ fn a_question_that_comes_after_the_end_ends_nothing() {
         status_wanted: true,
         ..data(0, 0)
     };
-    assert_eq!(answers(&mut receiver, Frame::Data(question.clone())), []);
+    assert_eq!(answers(&mut receiver, Frame::Data(question)), []);
     receiver.verified(at(1));
     assert_eq!(frames(&mut receiver, at(1)).len(), 1);
     assert_eq!(answers(&mut receiver, Frame::Data(question)), []);
