@@ -3,10 +3,11 @@
 
 mod support;
 
-use bentpipe_base::Rate;
+use bentpipe_base::{Bytes, Rate};
 use bentpipe_saratoga_udp::checksum::Algorithm;
 use bentpipe_saratoga_udp::client::Job;
 use bentpipe_saratoga_udp::{Key, Link, Tree, beacon, client, posix_times, serve};
+use bentpipe_sockets::socket::set_receive_buffer;
 use bentpipe_wire::saratoga::{
     Beacon, Capabilities, Code, Data, Entry, Frame, Kind, Metadata, RequestKind, Width,
 };
@@ -58,14 +59,8 @@ enum Mischief {
 
 /// A socket with room for what comes at once.
 fn roomy() -> UdpSocket {
-    use rustix::net::sockopt::{
-        set_socket_recv_buffer_size as plain, set_socket_recv_buffer_size_force as force,
-    };
-    const ROOM: usize = 4 << 20;
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    force(&socket, ROOM)
-        .or_else(|_| plain(&socket, ROOM))
-        .unwrap();
+    set_receive_buffer(&socket, Bytes(4 << 20)).unwrap();
     socket
 }
 

@@ -1,5 +1,7 @@
 //! A line with delay between a client and a server on this host: datagrams, each passed on later.
 
+use bentpipe_base::Bytes;
+use bentpipe_sockets::socket::set_receive_buffer;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -73,14 +75,8 @@ impl Relay {
 
 /// A socket with room for what comes at once: as a line, it loses nothing.
 fn roomy() -> UdpSocket {
-    use rustix::net::sockopt::{
-        set_socket_recv_buffer_size as plain, set_socket_recv_buffer_size_force as force,
-    };
-    const ROOM: usize = 4 << 20;
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    force(&socket, ROOM)
-        .or_else(|_| plain(&socket, ROOM))
-        .unwrap();
+    set_receive_buffer(&socket, Bytes(4 << 20)).unwrap();
     socket
 }
 
