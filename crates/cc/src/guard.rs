@@ -8,8 +8,10 @@
 //! is judged.
 //!
 //! ```text
-//! full    a delay that stands, or a small one for eight rounds: cap = 31/32 of what is delivered while
-//!         it stands; drain
+//! full    a delay that is seen twice while less than 3/4 is delivered or it grows, or a small one for
+//!         eight rounds: cap = 31/32 of what is delivered while it stands; drain
+//! test    a delay that is there a round later though most is delivered: drain, at once with half a
+//!         product, which lowers nothing
 //! drain   no more than one product in flight, then half of one, until the delay is gone; one that
 //!         stays all the same is a longer path, or a small one noise
 //! probe   cap + 3/32 known, twice or more; where it is not delivered, or waits, the link is full
@@ -20,6 +22,9 @@
 //! probe adds the same amount for all of them, and each that fails takes f^2 min(5/4 f, 3/2 (1 - f)) of the own part,
 //! so that the parts become equal (additive increase, multiplicative decrease: D. Chiu, R. Jain, Computer Networks and
 //! ISDN Systems 17(1), 1989).
+//!
+//! A delay that falls faster than a queue can drain, though all that may be sent is delivered, is the link's own: by
+//! so much it varies by itself, and what is less counts as no queue for some ten seconds.
 //!
 //! A receiver can lie about a delay, by its timestamps or by acknowledging data that it does not have yet. So the least
 //! delay of each receiver is kept apart, and a single one counts for little. With three receivers or more, the second
@@ -45,6 +50,8 @@ const BURST: u64 = 8 * 1500;
 const PATIENCE: u32 = 8;
 /// Slots in which a probe may be delivered.
 const TRIES: u32 = 3;
+/// A delay varies by itself by at most so many times what would be a queue.
+const VARIES: u32 = 4;
 /// Rounds at the configured rate without delay that lift the cap.
 pub const CALM: u32 = 16;
 
@@ -83,6 +90,8 @@ pub struct Guard {
     pub before: u64,
     /// When what was decided shows, in nanoseconds.
     pub due_ns: u64,
+    /// From when on a delay that is still there is tested, in nanoseconds.
+    pub test_ns: u64,
     /// When the slot began, in nanoseconds; 0: none has.
     pub start_ns: u64,
     /// The last acknowledgement, in nanoseconds.
@@ -103,7 +112,13 @@ pub struct Guard {
     pub level_us: u32,
     /// The delay that did not, in microseconds: noise.
     pub floor_us: u32,
-    /// Rounds of rest; slots of a probe; in a drain, 1 once half a product drains.
+    /// The delay of the slot before, where all that may be sent was delivered, in microseconds; 0: it was not.
+    pub last_us: u32,
+    /// By how much the delay varies by itself, in microseconds.
+    pub varies_us: u32,
+    /// The delay that is looked at again before it counts as a queue, in microseconds; 0: none is.
+    pub seen_us: u32,
+    /// Rounds of rest; slots of a probe; in a drain, 1 once half a product drains, 2 where that is a test.
     pub age: u32,
     /// [`REST`], [`PROBE`] and those that follow, or [`GROW`].
     pub step: u32,
@@ -144,6 +159,8 @@ struct Sample {
     limit_us: u32,
     /// A delay below it is none.
     quiet_us: u32,
+    /// As far as it lies above this, which is no queue's.
+    noise_us: u32,
     hungry: bool,
     /// What was decided last has come to show.
     due: bool,
@@ -226,13 +243,13 @@ fn wait(g: &mut Guard, t: &Sample) {
     g.due_ns = t.now_ns.wrapping_add(u64::from(t.rtt_us) * 1000);
 }
 
-fn quiet(g: &Guard, t: &Sample) -> bool {
-    u64::from(t.delay_us) <= u64::from(g.floor_us) + u64::from(t.quiet_us)
+fn quiet(t: &Sample) -> bool {
+    u64::from(t.delay_us) <= u64::from(t.noise_us) + u64::from(t.quiet_us)
 }
 
 /// Whether one of two receivers sees a queue and the other sees none.
-fn doubtful(g: &Guard, t: &Sample) -> bool {
-    !quiet(g, t) && u64::from(t.least_us) <= u64::from(g.floor_us) + u64::from(t.quiet_us)
+fn doubtful(t: &Sample) -> bool {
+    !quiet(t) && u64::from(t.least_us) <= u64::from(t.noise_us) + u64::from(t.quiet_us)
 }
 
 /// The cap a little below `known`.
@@ -254,6 +271,8 @@ fn make_room(g: &mut Guard, p: &Params) {
 /// Returns to rest: no queue is being drained, and nothing is probed.
 fn rest(g: &mut Guard, t: &Sample) {
     g.level_us = 0;
+    g.last_us = 0;
+    g.seen_us = 0;
     g.age = 0;
     g.step = REST;
     wait(g, t);
@@ -277,19 +296,21 @@ fn full(g: &mut Guard, p: &Params, t: &Sample) {
     stands(g, p, t);
 }
 
-/// Starts a drain as a test, where all that is sent arrives and only one of two receivers sees a queue.
+/// Starts a drain as a test, where what is sent arrives: whether a delay is a queue's. It lowers nothing.
 fn test(g: &mut Guard, t: &Sample) {
     rest(g, t);
     g.before = g.known;
     g.level_us = t.delay_us.max(1);
-    g.age = 1;
+    g.age = 2;
 }
 
 /// A queue drains. One that stays with half a product in flight is a longer path, or noise.
 fn drain(g: &mut Guard, p: &Params, t: &Sample) {
-    if quiet(g, t) {
+    if quiet(t) {
+        if g.age != 2 {
+            make_room(g, p);
+        }
         rest(g, t);
-        make_room(g, p);
         return;
     }
     if g.age == 0 {
@@ -311,7 +332,9 @@ fn drain(g: &mut Guard, p: &Params, t: &Sample) {
         g.path = g.path.wrapping_add(u32::from(longer));
         g.floor_us = if longer { 0 } else { t.delay_us };
         rest(g, t);
-        settle(g, p, g.known.max(g.before));
+        if g.cap != 0 {
+            settle(g, p, g.known.max(g.before));
+        }
     } else if stays {
         g.age = 1;
     }
@@ -349,7 +372,7 @@ fn rose(g: &mut Guard, p: &Params, t: &Sample) {
 }
 
 fn growing(g: &mut Guard, p: &Params, t: &Sample) {
-    if !quiet(g, t) {
+    if !quiet(t) {
         full(g, p, t);
     } else if t.due && t.rate < g.before.wrapping_add(g.before >> 3) {
         settle(g, p, g.known.max(t.rate));
@@ -365,13 +388,13 @@ fn growing(g: &mut Guard, p: &Params, t: &Sample) {
 
 /// Nothing has been tried for a round-trip time.
 fn attempt(g: &mut Guard, p: &Params, t: &Sample) {
-    if !quiet(g, t) {
+    if !quiet(t) {
         g.age = g.age.wrapping_add(1);
         wait(g, t);
         if g.age < PATIENCE {
             return;
         }
-        if doubtful(g, t) && t.rate >= g.cap - (g.cap >> 3) {
+        if doubtful(t) && t.rate >= g.cap - (g.cap >> 3) {
             test(g, t);
         } else {
             full(g, p, t);
@@ -401,10 +424,10 @@ fn probed(g: &mut Guard, p: &Params, t: &Sample) {
     } else {
         g.cap.wrapping_sub(g.known) >> 1
     };
-    if doubtful(g, t) {
+    if doubtful(t) {
         settle(g, p, g.known);
         rest(g, t);
-    } else if !quiet(g, t) {
+    } else if !quiet(t) {
         full(g, p, t);
     } else if t.rate >= g.before.wrapping_add(least) {
         g.age = 0;
@@ -431,19 +454,38 @@ fn probed(g: &mut Guard, p: &Params, t: &Sample) {
     }
 }
 
-fn judge(g: &mut Guard, p: &Params, t: &Sample) {
-    // Where nothing waits to be sent and the link is less than half full, a delay is no queue's:
-    // single segments wait for the receiver's delayed acknowledgement.
-    if !t.hungry && t.rate < allowed(g, p) >> 1 {
-        if g.level_us != 0 && quiet(g, t) {
-            rest(g, t);
-        }
-        wait(g, t);
-    } else if g.level_us != 0 {
-        drain(g, p, t);
-    } else if u64::from(t.least_us) > u64::from(g.floor_us) + u64::from(t.limit_us) {
+/// Learns by how much the delay varies by itself, of which 1/128 is forgotten each slot. What falls by less than 1/16
+/// of the time may be a queue that drains, since as much of what may be sent need not have been.
+fn learn(g: &mut Guard, p: &Params, t: &Sample) {
+    let all = allowed(g, p);
+    let slow_us = t.delay_us.wrapping_add((t.span_us >> 4) as u32);
+    let fall_us = g.last_us.saturating_sub(slow_us);
+    g.varies_us -= g.varies_us >> 7;
+    g.last_us = 0;
+    if g.level_us == 0 && g.step == REST && t.rate >= all - (all >> 4) && t.hungry && t.due {
+        g.last_us = t.delay_us;
+        g.varies_us = g.varies_us.max(fall_us.min(t.limit_us * VARIES));
+    }
+}
+
+/// A delay above the limit. One look is not enough: delays vary by themselves too.
+fn suspect(g: &mut Guard, p: &Params, t: &Sample) {
+    let all = allowed(g, p);
+    if g.seen_us == 0 {
+        g.seen_us = t.least_us;
+        g.test_ns = t.now_ns.wrapping_add(u64::from(t.rtt_us) * 1000);
+    } else if u64::from(t.least_us) > u64::from(g.seen_us) + u64::from(t.limit_us >> 2)
+        || t.rate < all - (all >> 2)
+    {
         full(g, p, t);
-    } else if !t.hungry {
+    } else if t.now_ns >= g.test_ns {
+        test(g, t);
+    }
+}
+
+/// No queue is seen.
+fn go_on(g: &mut Guard, p: &Params, t: &Sample) {
+    if !t.hungry {
         wait(g, t);
     } else if g.cap != 0 && g.step >= GROW {
         growing(g, p, t);
@@ -462,6 +504,25 @@ fn judge(g: &mut Guard, p: &Params, t: &Sample) {
     }
 }
 
+fn judge(g: &mut Guard, p: &Params, t: &Sample) {
+    learn(g, p, t);
+    // Where nothing waits to be sent and the link is less than half full, a delay is no queue's:
+    // single segments wait for the receiver's delayed acknowledgement.
+    if !t.hungry && t.rate < allowed(g, p) >> 1 {
+        if g.level_us != 0 && quiet(t) {
+            rest(g, t);
+        }
+        wait(g, t);
+    } else if g.level_us != 0 {
+        drain(g, p, t);
+    } else if u64::from(t.least_us) > u64::from(t.noise_us) + u64::from(t.limit_us) {
+        suspect(g, p, t);
+    } else {
+        g.seen_us = 0;
+        go_on(g, p, t);
+    }
+}
+
 /// Takes an acknowledgement.
 pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
     let silent = e.now_ns.wrapping_sub(g.last_ns) >> GAP_SHIFT != 0;
@@ -477,6 +538,9 @@ pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
     if g.start_ns == 0 || silent || due {
         // What is counted came after this one.
         restart(g, e.now_ns);
+        if silent {
+            g.last_us = 0;
+        }
         return;
     }
     g.bytes = g.bytes.wrapping_add(e.bytes);
@@ -504,6 +568,7 @@ pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
         delay_us,
         limit_us,
         quiet_us: (limit_us >> 2).max((burst_us >> 3) * 3),
+        noise_us: g.floor_us.max(g.varies_us),
         hungry: e.hungry != 0,
         due: g.start_ns >= g.due_ns,
     };

@@ -30,6 +30,15 @@ typedef long long s64;
 #define bp_min(a, b) ((a) < (b) ? (a) : (b))
 #define bp_max(a, b) ((a) > (b) ? (a) : (b))
 
+/*
+ * `x`, of which the verifier then knows nothing: what it knows to be one of two it would follow one by one
+ * through all that comes after, and it gives up after a million steps. It knows nothing of `any`.
+ */
+#define bp_hide(x, any) ({ \
+	u64 hidden = (x); \
+	asm volatile("%0 ^= %1\n%0 ^= %1" : "+r"(hidden) : "r"((u64)(any))); \
+	hidden; })
+
 #define BP_SEGMENTS_MAX 65535u		/* acknowledged at once; Linux's clamp of Hybla's cwnd */
 #define BP_RTT_MAX_US (1u << 24)	/* 16.8 s */
 #define BP_RATE_MAX (1ull << 34)	/* 137 Gbit/s */

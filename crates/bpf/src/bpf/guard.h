@@ -9,8 +9,10 @@
  * which noise can only raise. What is decided shows a round-trip time later; until then only a queue
  * is judged.
  *
- *   full    a delay that stands, or a small one for eight rounds: cap = 31/32 of what is delivered
- *           while it stands; drain
+ *   full    a delay that is seen twice while less than 3/4 is delivered or it grows, or a small one
+ *           for eight rounds: cap = 31/32 of what is delivered while it stands; drain
+ *   test    a delay that is there a round later though most is delivered: drain, at once with half a
+ *           product, which lowers nothing
  *   drain   no more than one product in flight, then half of one, until the delay is gone; one that
  *           stays all the same is a longer path, or a small one noise
  *   probe   cap + 3/32 known, twice or more; where it is not delivered, or waits, the link is full
@@ -19,6 +21,9 @@
  * Who shares a carrier of known rate with others is told by the part f of it that is delivered here:
  * each probe adds as much for all, each that fails takes f^2 min(5/4 f, 3/2 (1 - f)) of the own part,
  * so that parts become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
+ *
+ * A delay that falls faster than a queue can drain, though all that may be sent is delivered, is the
+ * link's own: by so much it varies by itself, and what is less counts as no queue for some ten seconds.
  *
  * A receiver can lie: of a delay by its timestamps, and by acknowledging what it does not have yet. So
  * each receiver's least delay is kept apart, and one that stands alone counts for little: of three or
@@ -41,6 +46,7 @@
 #define BP_BURST 12000ull	/* a flow's first segments leave unpaced: 8 of them are no queue */
 #define BP_PATIENCE 8u		/* rounds in which a small delay may go by itself */
 #define BP_TRIES 3u		/* slots in which a probe may be delivered */
+#define BP_VARIES 4u		/* times what would be a queue a delay may vary by itself */
 #define BP_CALM 16u		/* rounds at the configured rate without delay that lift the cap */
 
 /* bp_guard.step; between PROBE and GROW lie further probes. */
@@ -63,6 +69,7 @@ struct bp_guard {
 	u64 known;		/* what the link carries, as far as is known */
 	u64 before;		/* delivered before the cap last rose; in a drain, known before */
 	u64 due_ns;		/* when what was decided shows */
+	u64 test_ns;		/* from when on a delay that is still there is tested */
 	u64 start_ns;		/* of the slot; 0: none */
 	u64 last_ns;		/* the last acknowledgement */
 	u64 bytes;		/* acknowledged in the slot, on the wire */
@@ -73,7 +80,10 @@ struct bp_guard {
 	u32 tick;		/* the last of them */
 	u32 level_us;		/* the delay that drains; 0: none does */
 	u32 floor_us;		/* the delay that did not: noise */
-	u32 age;		/* rounds of rest; slots of a probe; whether half a product drains */
+	u32 last_us;		/* the delay of the slot before, if all that may be sent was delivered */
+	u32 varies_us;		/* by how much the delay varies by itself */
+	u32 seen_us;		/* the delay that is looked at again; 0: none is */
+	u32 age;		/* rounds of rest; slots of a probe; 1 half a product drains, 2 as a test */
 	u32 step;
 	u32 path;		/* counts changes of the path: flows forget their smallest RTT */
 };
@@ -98,6 +108,7 @@ struct bp_sample {
 	u32 delay_us;		/* the delay that any sees, but for the greatest of three or more */
 	u32 limit_us;		/* a delay above it is a queue */
 	u32 quiet_us;		/* a delay below it is none */
+	u32 noise_us;		/* as far as it lies above this, which is no queue's */
 	u32 hungry;
 	u32 due;		/* what was decided last has come to show */
 };
@@ -166,15 +177,15 @@ static __always_inline void bp_wait(struct bp_guard *g, const struct bp_sample *
 	g->due_ns = t->now_ns + (u64)t->rtt_us * 1000;
 }
 
-static __always_inline u32 bp_quiet(const struct bp_guard *g, const struct bp_sample *t)
+static __always_inline u32 bp_quiet(const struct bp_sample *t)
 {
-	return t->delay_us <= (u64)g->floor_us + t->quiet_us;
+	return t->delay_us <= (u64)t->noise_us + t->quiet_us;
 }
 
 /* Whether one of two receivers sees a queue and the other sees none. */
-static __always_inline u32 bp_doubtful(const struct bp_guard *g, const struct bp_sample *t)
+static __always_inline u32 bp_doubtful(const struct bp_sample *t)
 {
-	return !bp_quiet(g, t) && t->least_us <= (u64)g->floor_us + t->quiet_us;
+	return !bp_quiet(t) && t->least_us <= (u64)t->noise_us + t->quiet_us;
 }
 
 /* The cap a little below `known`. */
@@ -199,6 +210,8 @@ static __always_inline void bp_yield(struct bp_guard *g, const struct bp_params 
 static __always_inline void bp_rest(struct bp_guard *g, const struct bp_sample *t)
 {
 	g->level_us = 0;
+	g->last_us = 0;
+	g->seen_us = 0;
 	g->age = 0;
 	g->step = BP_REST;
 	bp_wait(g, t);
@@ -225,13 +238,13 @@ static __always_inline void bp_full(struct bp_guard *g, const struct bp_params *
 	bp_stands(g, p, t);
 }
 
-/* What is sent arrives, and only one of two sees a queue: whether it is one, a drain tells. */
+/* What is sent arrives: whether a delay is a queue's, a drain tells that lowers nothing. */
 static __always_inline void bp_test(struct bp_guard *g, const struct bp_sample *t)
 {
 	bp_rest(g, t);
 	g->before = g->known;
 	g->level_us = bp_max(t->delay_us, 1u);
-	g->age = 1;
+	g->age = 2;
 }
 
 /* A queue drains. One that stays with half a product in flight is a longer path, or noise. */
@@ -240,9 +253,10 @@ static __always_inline void bp_drain(struct bp_guard *g, const struct bp_params 
 {
 	u32 stays;
 
-	if (bp_quiet(g, t)) {
+	if (bp_quiet(t)) {
+		if (g->age != 2)
+			bp_yield(g, p);
 		bp_rest(g, t);
-		bp_yield(g, p);
 		return;
 	}
 	if (!g->age)
@@ -261,7 +275,8 @@ static __always_inline void bp_drain(struct bp_guard *g, const struct bp_params 
 		g->path += t->delay_us > t->limit_us;
 		g->floor_us = t->delay_us > t->limit_us ? 0 : t->delay_us;
 		bp_rest(g, t);
-		bp_settle(g, p, bp_max(g->known, g->before));
+		if (g->cap)
+			bp_settle(g, p, bp_max(g->known, g->before));
 	} else if (stays) {
 		g->age = 1;
 	}
@@ -301,7 +316,7 @@ static __always_inline void bp_growing(struct bp_guard *g, const struct bp_param
 {
 	u64 time_us = (u64)t->rtt_us + BP_SLOT_US;
 
-	if (!bp_quiet(g, t)) {
+	if (!bp_quiet(t)) {
 		bp_full(g, p, t);
 	} else if (t->due && t->rate < g->before + (g->before >> 3)) {
 		bp_settle(g, p, bp_max(g->known, t->rate));
@@ -317,12 +332,12 @@ static __always_inline void bp_growing(struct bp_guard *g, const struct bp_param
 static __always_inline void bp_try(struct bp_guard *g, const struct bp_params *p,
 				   const struct bp_sample *t)
 {
-	if (!bp_quiet(g, t)) {
+	if (!bp_quiet(t)) {
 		g->age++;
 		bp_wait(g, t);
 		if (g->age < BP_PATIENCE)
 			return;
-		if (bp_doubtful(g, t) && t->rate >= g->cap - (g->cap >> 3))
+		if (bp_doubtful(t) && t->rate >= g->cap - (g->cap >> 3))
 			bp_test(g, t);
 		else
 			bp_full(g, p, t);
@@ -350,10 +365,10 @@ static __always_inline void bp_probed(struct bp_guard *g, const struct bp_params
 	u64 least = g->step == BP_PROBE ? (g->before >> 5) + (g->before >> 6)
 					: (g->cap - g->known) >> 1;
 
-	if (bp_doubtful(g, t)) {
+	if (bp_doubtful(t)) {
 		bp_settle(g, p, g->known);
 		bp_rest(g, t);
-	} else if (!bp_quiet(g, t)) {
+	} else if (!bp_quiet(t)) {
 		bp_full(g, p, t);
 	} else if (t->rate >= g->before + least) {
 		g->age = 0;
@@ -368,22 +383,49 @@ static __always_inline void bp_probed(struct bp_guard *g, const struct bp_params
 	}
 }
 
-static __always_inline void bp_judge(struct bp_guard *g, const struct bp_params *p,
+/*
+ * Learns by how much the delay varies by itself, of which 1/128 is forgotten each slot. What falls by
+ * less than 1/16 of the time may be a queue that drains, since as much of what may be sent need not
+ * have been.
+ */
+static __always_inline void bp_learn(struct bp_guard *g, const struct bp_params *p,
 				     const struct bp_sample *t)
 {
-	/*
-	 * Where nothing waits to be sent and the link is less than half full, a delay is no
-	 * queue's: single segments wait for the receiver's delayed acknowledgement.
-	 */
-	if (!t->hungry && t->rate < bp_allowed(g, p) >> 1) {
-		if (g->level_us && bp_quiet(g, t))
-			bp_rest(g, t);
-		bp_wait(g, t);
-	} else if (g->level_us) {
-		bp_drain(g, p, t);
-	} else if (t->least_us > (u64)g->floor_us + t->limit_us) {
+	u64 all = bp_allowed(g, p);
+	u32 last_us = g->last_us, slow_us = t->delay_us + (u32)(t->span_us >> 4);
+
+	g->varies_us -= g->varies_us >> 7;
+	g->last_us = 0;
+	if (g->level_us || g->step != BP_REST || t->rate < all - (all >> 4) || !t->hungry || !t->due)
+		return;
+	g->last_us = t->delay_us;
+	if (last_us <= slow_us)
+		return;
+	last_us = bp_min(last_us - slow_us, t->limit_us * BP_VARIES);
+	g->varies_us = bp_max(g->varies_us, last_us);
+}
+
+/* A delay above the limit. One look is not enough: delays vary by themselves too. */
+static __always_inline void bp_suspect(struct bp_guard *g, const struct bp_params *p,
+				       const struct bp_sample *t)
+{
+	u64 all = bp_allowed(g, p);
+
+	if (!g->seen_us) {
+		g->seen_us = t->least_us;
+		g->test_ns = t->now_ns + (u64)t->rtt_us * 1000;
+	} else if (t->least_us > (u64)g->seen_us + (t->limit_us >> 2) || t->rate < all - (all >> 2)) {
 		bp_full(g, p, t);
-	} else if (!t->hungry) {
+	} else if (t->now_ns >= g->test_ns) {
+		bp_test(g, t);
+	}
+}
+
+/* No queue is seen. */
+static __always_inline void bp_go_on(struct bp_guard *g, const struct bp_params *p,
+				     const struct bp_sample *t)
+{
+	if (!t->hungry) {
 		bp_wait(g, t);
 	} else if (g->cap && g->step >= BP_GROW) {
 		bp_growing(g, p, t);
@@ -398,6 +440,28 @@ static __always_inline void bp_judge(struct bp_guard *g, const struct bp_params 
 		g->before = 0;
 		g->step = BP_GROW;
 		bp_wait(g, t);
+	}
+}
+
+static __always_inline void bp_judge(struct bp_guard *g, const struct bp_params *p,
+				     const struct bp_sample *t)
+{
+	bp_learn(g, p, t);
+	/*
+	 * Where nothing waits to be sent and the link is less than half full, a delay is no
+	 * queue's: single segments wait for the receiver's delayed acknowledgement.
+	 */
+	if (!t->hungry && t->rate < bp_allowed(g, p) >> 1) {
+		if (g->level_us && bp_quiet(t))
+			bp_rest(g, t);
+		bp_wait(g, t);
+	} else if (g->level_us) {
+		bp_drain(g, p, t);
+	} else if (t->least_us > (u64)t->noise_us + t->limit_us) {
+		bp_suspect(g, p, t);
+	} else {
+		g->seen_us = 0;
+		bp_go_on(g, p, t);
 	}
 }
 
@@ -429,6 +493,8 @@ static __always_inline void bp_guard_ack(struct bp_guard *g, const struct bp_par
 	g->last_ns = e->now_ns;
 	if (!g->start_ns || silent || due) {
 		bp_restart(g, e->now_ns);	/* what is counted came after this one */
+		if (silent)
+			g->last_us = 0;
 		return;
 	}
 	g->bytes += e->bytes;
@@ -448,8 +514,9 @@ static __always_inline void bp_guard_ack(struct bp_guard *g, const struct bp_par
 	bp_agree(&t, &g->delays);
 	t.limit_us = bp_min(bp_max(p->guard_us, burst_us), BP_RTT_MAX_US);
 	t.quiet_us = bp_max((u64)t.limit_us >> 2, (burst_us >> 3) * 3);
+	t.noise_us = bp_max(g->floor_us, g->varies_us);
 	t.hungry = e->hungry;
-	t.due = g->start_ns >= g->due_ns;
+	t.due = bp_hide(g->start_ns >= g->due_ns, e->now_ns);
 	bp_judge(g, p, &t);
 	bp_restart(g, e->now_ns);
 }

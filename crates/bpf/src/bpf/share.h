@@ -294,9 +294,10 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_receiver *
 	}
 	if (m->epoch != epoch && !m->joining) {
 		m->epoch = epoch;
-		m->hungry = !!(a->flags & BP_HUNGRY);
+		m->hungry = bp_hide(!!(a->flags & BP_HUNGRY), a->now_ns);
 		bp_count(&s->now, &c->now, m);
 	}
+	m->joining = bp_hide(m->joining, a->now_ns);
 	if (rtt_us) {
 		if (!m->min_rtt_us || m->path != s->guard.path) {
 			m->min_rtt_us = rtt_us;
@@ -313,9 +314,9 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_receiver *
 		s->now.others += bytes;
 	echo.hungry = bp_min(s->now.hungry, s->past.hungry);
 	/* What single segments wait for is the receiver's delayed acknowledgement. */
-	echo.receiver = m->hungry ? m->receiver : 0;
+	echo.receiver = bp_hide(m->hungry ? m->receiver : 0, a->now_ns);
 	bp_guard_ack(&s->guard, p, &echo);
-	m->draining = bp_draining(&s->guard);
+	m->draining = bp_hide(bp_draining(&s->guard), a->now_ns);
 	return bp_budget(s, c, m, p, 0);
 }
 

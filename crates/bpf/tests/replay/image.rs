@@ -167,6 +167,7 @@ impl Image for Guard {
             Long(&mut self.known),
             Long(&mut self.before),
             Long(&mut self.due_ns),
+            Long(&mut self.test_ns),
             Long(&mut self.start_ns),
             Long(&mut self.last_ns),
             Long(&mut self.bytes),
@@ -182,10 +183,12 @@ impl Image for Guard {
             Word(&mut self.tick),
             Word(&mut self.level_us),
             Word(&mut self.floor_us),
+            Word(&mut self.last_us),
+            Word(&mut self.varies_us),
+            Word(&mut self.seen_us),
             Word(&mut self.age),
             Word(&mut self.step),
             Word(&mut self.path),
-            Pad,
         ]
     }
 }
@@ -243,7 +246,7 @@ pub(crate) const STEP: usize = 120;
 /// Of `struct rate_step`: where `yields` lies, behind the flow, the share, and the receivers.
 pub(crate) const YIELDS_AT: usize = STEP + 48;
 pub(crate) const SHARE_AT: usize = STEP + 56;
-pub(crate) const RECEIVERS_AT: usize = SHARE_AT + 224;
+pub(crate) const RECEIVERS_AT: usize = SHARE_AT + 240;
 pub(crate) const RECEIVER: usize = 32;
 
 pub(crate) fn read<T: Image + Default>(mut bytes: &[u8]) -> T {

@@ -410,6 +410,9 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
     let kernel = Replay::load().unwrap();
     let [
         fell,
+        suspected,
+        tested,
+        varied,
         deeper,
         drained,
         rose,
@@ -419,7 +422,7 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
         clocked,
         differed,
         yielded,
-    ] = [(); 10].map(|()| Seen::default());
+    ] = [(); 13].map(|()| Seen::default());
     let replayed = runner().run(&trace(), |trace| {
         let p = &trace.params;
         let mut share: Share = trace.initial();
@@ -482,6 +485,9 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             let orderly = trace.garbage.is_none();
             let (old, new) = (&before.guard, &share.guard);
             fell.note(orderly && old.level_us == 0 && new.level_us > 0);
+            suspected.note(orderly && old.seen_us == 0 && new.seen_us > 0);
+            tested.note(orderly && old.level_us == 0 && new.age == 2 && new.level_us > 0);
+            varied.note(orderly && new.varies_us > old.varies_us);
             deeper.note(orderly && old.level_us > 0 && new.known < old.known);
             drained.note(orderly && old.level_us > 0 && new.level_us == 0);
             rose.note(orderly && new.step > old.step);
@@ -500,6 +506,9 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
     }
     for (branch, seen) in [
         ("guard falls", fell),
+        ("a delay is looked at again", suspected),
+        ("a delay is tested", tested),
+        ("a delay varies by itself", varied),
         ("guard falls deeper", deeper),
         ("queue drains", drained),
         ("guard rises", rose),
