@@ -312,7 +312,7 @@ impl Client {
             {
                 say_refused(entry.job.remote(), error);
                 let full = match error {
-                    Error::File { .. } => Full::Here,
+                    Error::File { .. } | Error::Promised { .. } => Full::Here,
                     _ => Full::There,
                 };
                 match job_queue.refused(entry, full, now) {

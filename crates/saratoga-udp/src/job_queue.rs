@@ -3,7 +3,7 @@
 //! A few jobs go at once whatever they are. Beyond these, short ones are begun until what is under way fills the link
 //! for [`AHEAD`], so that none waits for another's round trips. However long a job is, it counts as one of the few there:
 //! as many of them fill the link, and one leaves the rest to short ones. When the server has no room for one more session,
-//! it is asked again only when a session of ours is over, or after a pause where none is under way. How many sessions it
+//! it is asked again when a session of ours is over, and where few are under way after a pause too. How many sessions it
 //! takes is found out as TCP finds out a window: half as many after a refusal, once for all that went side by side, and more
 //! with each that is done.
 
@@ -21,7 +21,7 @@ const MOST: usize = 250;
 const FRAMES: u64 = 500;
 /// Octets of a file or list of which nothing is known, about.
 const UNKNOWN: u64 = 16 << 10;
-/// The pauses, first and longest, before a server without room is asked again while nothing of ours is under way there.
+/// The pauses, first and longest, before a server without room is asked again, unless one of ours is over there before.
 const PAUSE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 /// By how much each job that is done raises the sessions for which a server is asked: half as many more for each full round of
 /// them, for others may just have left, and a refusal costs little; and for how many it is always asked.
@@ -69,6 +69,15 @@ impl Entry {
     }
 }
 
+/// Nothing is begun for a while, because a server had no room.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until: Instant,
+    length: Duration,
+    /// Whether nothing of ours is under way there.
+    all: bool,
+}
+
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct JobQueue {
@@ -83,8 +92,7 @@ pub(crate) struct JobQueue {
     /// begun before say nothing new.
     room: f64,
     fell_at: Instant,
-    /// Nothing is begun before.
-    pause: Option<(Instant, Duration)>,
+    pause: Option<Pause>,
     /// When the server took something of ours last.
     taken_at: Instant,
     /// Jobs given, and the files among them.
@@ -143,7 +151,7 @@ impl JobQueue {
 
     /// What to begin now, if anything.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Entry> {
-        if self.pause.is_some_and(|(until, _)| now < until) {
+        if self.pause.is_some_and(|pause| now < pause.until) {
             return None;
         }
         let next = self.waiting.front()?;
@@ -194,7 +202,7 @@ impl JobQueue {
                 self.fell_at = now;
             }
         }
-        if count > 0 {
+        if count > 0 && count >= self.room as usize {
             // One of ours will be over first.
             self.again(entry);
             return Ok(());
@@ -203,14 +211,21 @@ impl JobQueue {
             Full::There => PATIENCE,
             Full::Here => OWN_PATIENCE,
         };
-        if now.since(self.taken_at) >= patience {
+        if count == 0 && now.since(self.taken_at) >= patience {
             return Err(entry);
         }
         let [first, longest] = PAUSE;
-        let pause = self
-            .pause
-            .map_or(first, |(_, pause)| (pause * 2).min(longest));
-        self.pause = Some((now + pause, pause));
+        let pause = self.pause.get_or_insert(Pause {
+            until: now,
+            length: first / 2,
+            all: false,
+        });
+        pause.all = count == 0;
+        // What went side by side is refused once.
+        if now >= pause.until {
+            pause.length = (pause.length * 2).min(longest);
+            pause.until = now + pause.length;
+        }
         self.again(entry);
         Ok(())
     }
@@ -247,14 +262,14 @@ impl JobQueue {
     }
 
     /// Whether all waits for room. It does while that is asked for again.
-    pub(crate) const fn waits(&self) -> bool {
-        self.pause.is_some()
+    pub(crate) fn waits(&self) -> bool {
+        self.pause.is_some_and(|pause| pause.all)
     }
 
     /// When something may be begun, where that is a matter of time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let (until, _) = self.pause?;
-        (!self.waiting.is_empty()).then_some(until)
+        let pause = self.pause?;
+        (!self.waiting.is_empty()).then_some(pause.until)
     }
 }
 
@@ -380,6 +395,24 @@ mod tests {
         let (asked, took) = takes(|_| 16);
         assert!(asked < 1200, "asked {asked} times");
         assert!(took < START + Duration::from_secs(25), "took {took:?}");
+    }
+
+    /// A server that has room for two and is a round trip of 50 ms away is not asked for more at each of them.
+    #[test]
+    fn a_few_under_way_are_no_reason_to_ask_again_at_once() {
+        let mut job_queue = job_queue(10, 1_000_000_000);
+        let (mut id, mut now) = (0, START);
+        while now < START + Duration::from_secs(60) {
+            fill(&mut job_queue, &mut id, now);
+            now += Duration::from_millis(50);
+            let ids: Vec<u32> = job_queue.under_way.keys().copied().collect();
+            for id in ids.iter().skip(2) {
+                let entry = job_queue.over(*id).unwrap();
+                job_queue.refused(entry, Full::There, now).unwrap();
+            }
+            assert!(!job_queue.waits());
+        }
+        assert!(id < 50, "asked {id} times");
     }
 
     /// Others had all of it for three seconds.
