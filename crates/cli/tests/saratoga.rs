@@ -411,7 +411,7 @@ fn a_full_temporary_folder_is_named() {
     std::fs::write(there.path().join("a"), content()).unwrap();
     let server = Server::start(there.path(), "127.0.0.1:0");
     let run = |what: &str| {
-        let fill = "head -c 9M /dev/zero >\"$1/fill\"; export TMPDIR=\"$1\"";
+        let fill = "head -c 12M /dev/zero 2>/dev/null >\"$1/fill\"; export TMPDIR=\"$1\"";
         let output = on_a_small_disk(&server, &format!("{fill}; {PROGRAM} saratoga {what}"));
         String::from_utf8(output.stderr).unwrap()
     };

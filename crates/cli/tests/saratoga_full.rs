@@ -175,6 +175,24 @@ fn a_disk_that_loses_what_it_took_ends_the_transfer_and_all_comes_again() {
     assert!(fs::read(disk.0.join("a")).unwrap() == content());
 }
 
+/// What is read of a stream faster than the line carries it waits where there is little room for it.
+#[test]
+fn a_stream_is_longer_than_the_room_where_it_waits() {
+    need!(Root);
+    let place = tempfile::tempdir().unwrap();
+    let there = place.path().join("there");
+    fs::create_dir(&there).unwrap();
+    fs::write(place.path().join("a"), content()).unwrap();
+    let small = Disk::mount(place.path().join("small"), "size=3M");
+    let server = serve("", &there);
+    let mut put = shell("");
+    put.current_dir(place.path()).env("TMPDIR", &small.0);
+    put.args(["saratoga", "put", &server.address, "-", "--as=a", RATE]);
+    put.stdin(fs::File::open(place.path().join("a")).unwrap());
+    ended(put.stderr(Stdio::piped()).spawn().unwrap(), 0);
+    assert!(fs::read(there.join("a")).unwrap() == content());
+}
+
 /// What a file system has no room for in another way: the quota of a user, the longest file of a process, inodes.
 #[test]
 fn other_bounds_of_a_disk_are_named_with_what_to_do() {

@@ -37,6 +37,8 @@ const WANTED: &str = "is about to be written to";
 const GOING: &str = ".saratoga-going";
 /// How long those who had found the name before take until they meet the lease, about.
 const MOMENT: Duration = Duration::from_millis(1);
+/// So many moments another name of the same file may take for its end.
+const TURNS: u32 = 1000;
 /// Why a file stays that somebody has written to.
 const CHANGED: &str = "changed after it was sent";
 /// Why a file stays of which the kernel does not say who writes to it.
@@ -232,7 +234,16 @@ impl Original {
             rustix::fs::renameat_with(&self.folder, from, &self.folder, to, flags)
         };
         let unlink = |name: &OsStr| rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
-        match rename(&self.name, &going) {
+        let mut renamed = rename(&self.name, &going);
+        for _ in 0..TURNS {
+            if renamed != Err(Errno::EXIST) || !self.is_at(&going) {
+                break;
+            }
+            // Another name of the same file is in its last moment.
+            std::thread::sleep(MOMENT);
+            renamed = rename(&self.name, &going);
+        }
+        match renamed {
             Ok(()) => {}
             // A file system that knows only the plain rename.
             Err(Errno::INVAL | Errno::NOSYS) => return Ok(Err(self.kept(NO_RENAME))),
@@ -293,6 +304,29 @@ mod tests {
             Err(Error::Kept { why, .. }) => why,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// All go at once, each a name of the same file.
+    #[test]
+    fn names_of_one_file_are_deleted_one_after_the_other() {
+        let (folder, path, _) = opened();
+        let names: Vec<_> = (0..20).map(|i| folder.path().join(i.to_string())).collect();
+        for name in &names {
+            fs::hard_link(&path, name).unwrap();
+        }
+        let originals = names.iter().map(|name| {
+            let file = File::open(name).unwrap();
+            let was = file.metadata().unwrap();
+            Original::at(&LocalFile::named(name.clone()), file, was).unwrap()
+        });
+        let originals: Vec<_> = originals.collect();
+        std::thread::scope(|scope| {
+            for original in originals {
+                scope.spawn(|| original.delete(&arrived()).unwrap());
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read(&path).unwrap(), b"what was sent");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::mpsc::TryRecvError;
 
 /// How often a part that others put under its name meanwhile is opened at most.
@@ -172,10 +172,22 @@ impl Part {
             return Ok(());
         };
         // Opened anew: a duplicate would keep the lock when the session is over.
-        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        let by_number = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let file = by_number.or_else(|_| self.opened_by_name())?;
         let task = thread.work(move |_| file.sync_data());
         self.write_back = Some((task, have.clone()));
         Ok(())
+    }
+
+    /// The part, opened anew where there is no /proc.
+    fn opened_by_name(&self) -> io::Result<File> {
+        let file = self.folder.read(&self.part())?;
+        let [is, was] = [file.metadata()?, self.file.metadata()?];
+        if (is.dev(), is.ino()) == (was.dev(), was.ino()) {
+            Ok(file)
+        } else {
+            Err(io::ErrorKind::NotFound.into())
+        }
     }
 
     pub(crate) fn write(&self, offset: u64, octets: &[u8]) -> io::Result<()> {
@@ -228,7 +240,12 @@ impl Part {
         };
         // Until now only the owner could read the file. The mode that the peer sends is applied as for a new file.
         let mode = u32::from(metadata.mode.unwrap_or(0o666)) & self.folder.permitted();
-        self.change_mode(Mode::from_bits_truncate(mode))?;
+        let mode = Mode::from_bits_truncate(mode);
+        if !mode.contains(Mode::WUSR) {
+            // A part that its owner cannot open for writing is not gone on with after a kill, so that it is one for a moment only.
+            self.sync()?;
+        }
+        self.change_mode(mode)?;
         as_owner(rustix::fs::futimens(&self.file, &times))?;
         let synced = self.sync();
         let place = |()| self.folder.publish(&self.file, &self.part(), &self.name);
@@ -521,7 +538,6 @@ mod tests {
 
     #[test]
     fn a_record_is_written_when_there_is_something_new() {
-        use std::os::unix::fs::MetadataExt as _;
         let root = tempfile::tempdir().unwrap();
         let tree = Tree::open(root.path()).unwrap();
         let (folder, name) = tree.place("a", false).unwrap();

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::checksum_on_read::ChecksumOnRead;
 use crate::gather::Gather;
+use crate::tree;
 use crate::unnamed::temporary_folder;
 use bentpipe_wire::saratoga::Checksum;
 use std::fs::{File, Metadata};
@@ -16,6 +17,10 @@ use std::time::Duration;
 const AROUND: usize = 32 << 10;
 /// The most octets of a stream that wait for their arrival.
 const MOST_SPOOLED: u64 = 256 << 20;
+/// Octets of a stream that are read at once.
+const BLOCK: usize = 64 << 10;
+/// Octets that a stream leaves to others where it waits.
+const SPARED: u64 = 1 << 20;
 
 /// See the file's head.
 #[derive(Debug)]
@@ -243,38 +248,61 @@ fn read_block(
 impl Spool {
     fn fill(&self) -> io::Result<()> {
         let mut input = io::stdin().lock();
-        let mut block = vec![0; 64 << 10];
+        let mut block = vec![0; BLOCK];
         let (mut at, mut freed) = (0, 0);
         loop {
             let len = input.read(&mut block)?;
             if len == 0 {
                 return Ok(());
             }
-            self.file
-                .write_all_at(&block[..len], at)
-                .map_err(|error| {
-                    let folder = temporary_folder();
-                    let why = format!(
-                        "it cannot be kept in {} until it has arrived ({error}); TMPDIR names another folder",
-                        folder.display()
-                    );
-                    io::Error::new(error.kind(), why)
-                })?;
+            while !self.keeps(&block[..len], at)? {
+                std::thread::sleep(Duration::from_millis(20));
+                freed = self.free(freed, 0);
+            }
             at += len as u64;
             self.read.store(at, Ordering::Release);
-            while at - self.released.load(Ordering::Acquire).min(at) > MOST_SPOOLED {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            let released = self.released.load(Ordering::Acquire);
-            if released > freed + MOST_SPOOLED / 4 {
-                // What has arrived takes no more room; where that cannot be, it does.
-                use rustix::fs::FallocateFlags as Flags;
-                let flags = Flags::PUNCH_HOLE | Flags::KEEP_SIZE;
-                self.punched.store(released, Ordering::Release);
-                let _ = rustix::fs::fallocate(&self.file, flags, freed, released - freed);
-                freed = released;
-            }
+            freed = self.free(freed, MOST_SPOOLED / 4);
         }
+    }
+
+    /// Keeps `block`, read at `at`; `false` while what is there has to arrive first.
+    fn keeps(&self, block: &[u8], at: u64) -> io::Result<bool> {
+        let waits = at - self.released.load(Ordering::Acquire).min(at);
+        if waits > MOST_SPOOLED {
+            return Ok(false);
+        }
+        let room = tree::room(&self.file).unwrap_or(u64::MAX);
+        let kept = if room < block.len() as u64 + SPARED {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            self.file.write_all_at(block, at)
+        };
+        match kept {
+            Err(error) if waits > 0 && error.kind() == io::ErrorKind::StorageFull => Ok(false),
+            Err(error) => {
+                let folder = temporary_folder();
+                let why = format!(
+                    "it cannot be kept in {} until it has arrived ({error}); TMPDIR names another folder",
+                    folder.display()
+                );
+                Err(io::Error::new(error.kind(), why))
+            }
+            Ok(()) => Ok(true),
+        }
+    }
+
+    /// What has arrived takes no more room, as soon as it is more than `least`; where that cannot be, it does. Returns how far, where
+    /// that was `freed` before.
+    fn free(&self, freed: u64, least: u64) -> u64 {
+        let released = self.released.load(Ordering::Acquire);
+        if released <= freed + least {
+            return freed;
+        }
+        use rustix::fs::FallocateFlags as Flags;
+        let flags = Flags::PUNCH_HOLE | Flags::KEEP_SIZE;
+        self.punched.store(released, Ordering::Release);
+        let _ = rustix::fs::fallocate(&self.file, flags, freed, released - freed);
+        released
     }
 }
 

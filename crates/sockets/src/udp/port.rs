@@ -20,11 +20,20 @@ struct Holder {
 
 impl Udp {
     /// A socket for a server on `address`. Its port is shared only with listeners to groups that use
-    /// [`Self::bind_group`], earlier or later.
+    /// [`Self::bind_group`], earlier or later. All addresses of both families are those of IPv4 where there is no IPv6.
     ///
     /// # Errors
     /// What the kernel says, such as an address in use.
     pub fn bind_server(address: SocketAddr) -> io::Result<Self> {
+        match Self::bind_server_at(address) {
+            Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => {
+                Self::bind_server_at((Ipv4Addr::UNSPECIFIED, address.port()).into())
+            }
+            bound => bound,
+        }
+    }
+
+    fn bind_server_at(address: SocketAddr) -> io::Result<Self> {
         let udp = match Self::bind(address) {
             Err(error) if error.kind() == ErrorKind::AddrInUse && servers(address)?.is_empty() => {
                 let udp = Self::open(address)?;
@@ -69,6 +78,15 @@ impl Udp {
         }
         Ok(udp)
     }
+}
+
+/// Whether `error` says that there is no IPv6: not in this kernel, not for this process, or no address of it.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let errno = rustix::io::Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::ADDRNOTAVAIL)
+    )
 }
 
 /// The sockets that have the port of `address`, without listeners to groups.
