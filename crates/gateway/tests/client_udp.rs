@@ -13,7 +13,7 @@ use bentpipe_tunnel_sockets::UdpStatus;
 use bentpipe_wire::{Ip as Header, Packet, Transport, Udp};
 use std::io::{self, ErrorKind, Read as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -382,6 +382,31 @@ fn without_a_far_end_clients_are_refused_where_that_is_wanted() {
     let other = SocketAddr::new(Ip::V4.server(), 5302);
     let _other = Echo::start(&pair.server, other);
     assert_eq!(ask_again(&client(&pair.client, other)), Ip::V4.client());
+}
+
+/// A client that goes on is not refused for ever because the far end could not reach the server for a while.
+#[test]
+fn what_the_far_end_could_not_open_is_asked_for_again_where_nothing_passes() {
+    need!(Root, Nft, Tproxy);
+    let (on, _echo) = carrying(Ip::V4, "udp_idle = \"1s\"\nwhen_down = \"refuse\"\n");
+    let route = |what| {
+        let server = Ip::V4.server().to_string();
+        let run = || {
+            let mut ip = Command::new("ip");
+            ip.args(["route", what, "unreachable", &server]).status()
+        };
+        assert!(on.pair.far.run(run).unwrap().unwrap().success());
+    };
+    route("add");
+    let socket = client(&on.pair.client, server(Ip::V4));
+    eventually("a refusal", || {
+        ask(&socket, "x").is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
+    route("del");
+    eventually("the tunnel", || {
+        std::thread::sleep(Duration::from_millis(300));
+        ask(&socket, "x").is_ok_and(|seen| seen == far_end(Ip::V4))
+    });
 }
 
 /// A flow without a word is forgotten, also at the far end.

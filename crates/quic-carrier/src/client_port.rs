@@ -207,11 +207,12 @@ impl ClientPort for GatewayPort {
     }
 }
 
-/// The bounds that a leg has.
-pub(crate) fn bounds(udp: &CarriedUdp) -> UdpBounds {
+/// The bounds that a leg has, where what finds no tunnel is refused, or passes.
+pub(crate) fn bounds(udp: &CarriedUdp, refuses: bool) -> UdpBounds {
     UdpBounds {
         flows: udp.flows,
         idle: udp.idle,
+        asks_again: refuses,
     }
 }
 

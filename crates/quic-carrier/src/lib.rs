@@ -142,7 +142,8 @@ impl QuicCarrier {
             return Ok(());
         };
         let port = GatewayPort::open(parts, self.plan.refuses)?;
-        { self.driver.carry_udp(Box::new(port), bounds(udp)) }.map_err(|error| error.to_string())
+        let bounds = bounds(udp, self.plan.refuses);
+        { self.driver.carry_udp(Box::new(port), bounds) }.map_err(|error| error.to_string())
     }
 
     /// Why the TCP socket beside QUIC has a congestion control of the kernel's in the place of ours, where it has.

@@ -87,6 +87,9 @@ pub struct UdpBounds {
     pub flows: usize,
     /// Without a datagram either way for so long a flow is forgotten; one that is no conversation after 30 s already.
     pub idle: Duration,
+    /// What finds no tunnel goes nowhere: a flow that the far end does not serve is asked for again after 30 s, or `idle`. Where it
+    /// passes end to end it does so until it is forgotten.
+    pub asks_again: bool,
 }
 
 #[derive(Debug)]
@@ -311,7 +314,9 @@ impl Driver {
     ) -> ClientVerdict {
         let ends = datagram.ends;
         if let Some(flow) = clients.flows.get_mut(&ends) {
-            flow.active = Instant::now();
+            if flow.tunnel.is_some() || !clients.bounds.asks_again {
+                flow.active = Instant::now();
+            }
             flow.interface = datagram.interface;
             flow.talks |= flow.is_answered;
             let Some(tunnel) = flow.tunnel else {

@@ -144,6 +144,7 @@ impl NearEnd {
             let bounds = UdpBounds {
                 flows: 16,
                 idle: PATIENCE,
+                asks_again: false,
             };
             driver.carry_udp(Box::new(port), bounds).unwrap();
             address
