@@ -225,6 +225,8 @@ impl Part {
             // The part is removed, because another file of this process has this place, and a later attempt would be
             // refused too.
             self.discard();
+        } else if published.is_err() {
+            self.tidy();
         }
         published.map_err(Error::file("put under its name", self.path.clone()))
     }

@@ -351,7 +351,7 @@ impl Endpoint {
             let local_address = received.at.map(|at| at.to_canonical());
             // The kernel takes forged ones over IPv6. What is said to that would come back, and look as if somebody heard it.
             let own = SocketAddr::new(local_address.unwrap_or(self.own.ip()), self.own.port());
-            if key(from, 0) == key(own, 0) {
+            if is_same(from, own) {
                 continue;
             }
             let now = timer::now();
@@ -554,9 +554,33 @@ pub(crate) fn key(peer: SocketAddr, id: u32) -> Key {
     }
 }
 
+/// Whether both are one address and port of this host, by whatever interface.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    let place = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+    place(one) == place(other)
+}
+
 /// The Id of the session that `datagram` is of: `None` for beacons and what is not version 1.
 fn session_of(datagram: &[u8]) -> Option<u32> {
     let (head, rest) = datagram.split_first_chunk::<4>()?;
     let (id, _) = rest.split_first_chunk()?;
     matches!(head[0], 0x21..=0x24).then(|| u32::from_be_bytes(*id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_the_same_by_any_interface_and_family() {
+        for (one, other, same) in [
+            ("[fe80::1%2]:1", "[fe80::1]:1", true),
+            ("[::ffff:10.0.0.1]:1", "10.0.0.1:1", true),
+            ("[fe80::1%2]:1", "[fe80::1%2]:2", false),
+            ("[fe80::1%2]:1", "[fe80::2%2]:1", false),
+        ] {
+            let [one, other] = [one, other].map(|address| address.parse().unwrap());
+            assert_eq!(is_same(one, other), same, "{one} {other}");
+        }
+    }
 }

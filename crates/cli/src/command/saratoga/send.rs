@@ -66,6 +66,11 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
     }
     let to = normal(&args.to)?;
     let as_named = args.name.as_deref().map(normal).transpose()?;
+    if as_named.as_ref().is_some_and(String::is_empty) {
+        return Err(anyhow!(
+            "--as is empty: give the name under which it is to be there"
+        ));
+    }
     let mut found = Found::default();
     let mut jobs = Vec::new();
     for file in &args.files {
