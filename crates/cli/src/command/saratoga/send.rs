@@ -122,13 +122,16 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
             (false, _) => found.files.push((LocalFile::named(file.clone()), name)),
         }
     }
+    let interrupted = found.interrupted;
     let mut files: Vec<_> = found
         .files
         .into_iter()
         .map(|(file, name)| (file.path(), name, file))
         .collect();
     if give {
-        for path in leftovers::end_deletions(files.iter().map(|(path, ..)| path.as_path())) {
+        let found = files.iter().map(|(path, ..)| path);
+        let found = found.chain(&interrupted).map(PathBuf::as_path);
+        for path in leftovers::end_deletions(found) {
             terminal::say(&format!("`{}` {}", path.display(), leftovers::STAYS));
         }
     }
@@ -184,6 +187,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Found {
     files: Vec<(LocalFile, String)>,
+    interrupted: Vec<PathBuf>,
     outcome: Outcome,
 }
 
@@ -224,6 +228,7 @@ impl Found {
             } else if is_of_a_part(&entry) {
                 let why = "an interrupted transfer has left it";
                 terminal::say(&format!("left out `{}`: {why}", path.display()));
+                self.interrupted.push(path);
             } else if kind == FileType::RegularFile {
                 self.files.push((file, remote));
             } else {
