@@ -148,3 +148,37 @@ fn what_leads_to_the_sockets_is_made_again() {
     }
     ends.into_iter().for_each(carry_both_ways);
 }
+
+/// And what is sent meanwhile does not go by another way to who has other numbers. The ends have one kernel here, and so nearly the same.
+#[test]
+fn what_leads_to_the_sockets_may_be_removed_under_traffic() {
+    need!(Root, Nft, Tproxy);
+    const TIMES: usize = 100;
+    let pair = Pair::new();
+    let gateways = pair.split(SCPS);
+    let (client, server) = carried(&pair, Ip::V4, &gateways[0]);
+    let chunk = pattern(64 << 10);
+    thread::scope(|scope| {
+        for mut end in [&client, &server] {
+            let chunk = &chunk;
+            scope.spawn(move || {
+                for _ in 0..TIMES {
+                    end.write_all(chunk).unwrap();
+                    thread::sleep(Duration::from_millis(20));
+                }
+            });
+            scope.spawn(move || {
+                let mut got = vec![0; chunk.len()];
+                for _ in 0..TIMES {
+                    end.read_exact(&mut got).unwrap();
+                    assert!(got == *chunk);
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(500));
+        for command in ["rule flush", "rule add lookup main pref 32766"] {
+            let done = pair.near.command("ip").args(command.split(' ')).status();
+            assert!(done.unwrap().success(), "{command}");
+        }
+    });
+}

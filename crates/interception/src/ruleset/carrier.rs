@@ -6,7 +6,8 @@
 //! socket has ended before all of its bytes were there; and ICMP errors about packets of its own that were too long. So all of TCP waits that is not for another socket of the leg, and what is
 //! not for our own TCP goes on from there; as long as it attends, which the switch tells ([`QueueReader`]). What is for a carried socket
 //! waits in any case, whichever interface it comes by: routes change in mid-connection, and what went past our own TCP straight to the
-//! socket would set the two apart for good. What our own TCP sends to the socket itself has a mark.
+//! socket would set the two apart for good. What our own TCP sends to the socket itself has a mark, by which a rule of the routes leads
+//! it there; while somebody has removed that it goes nowhere, for it has the numbers of another leg than the host it would come to.
 //!
 //! After a handover two gateways carry, each the connections that began with it. What comes from space for a socket of the other
 //! goes to that one alone; what is for no socket waits for both, one after the other: each has a place of its own in the hook.
@@ -90,6 +91,10 @@ chain {TAGS}{} {{
   socket mark {{ {plain:#x}, {tracked:#x} }} accept
   socket mark & {mask:#x} == {value:#x} accept
   {attended} meta priority set {from_space:#x}
+}}
+chain carrier_keep {{
+  type filter hook postrouting priority -400; policy accept;
+  meta mark {to_socket:#x} oifname != lo drop
 }}
 chain carrier_in_end {{
   type filter hook prerouting priority {}; policy accept;
