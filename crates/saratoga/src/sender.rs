@@ -62,6 +62,8 @@ pub struct Sender {
     confirms_from: Option<u64>,
     /// The number of the packet that the latest report answered.
     answered: u64,
+    /// What was sent before this packet may have come before the peer knew the session. `None`: it has not said that it does.
+    known_from: Option<u64>,
     /// When a question was answered last, or could be at first.
     answered_at: Instant,
     /// When the next question is due: a REQUEST, or a DATA that wants STATUS.
@@ -119,6 +121,7 @@ impl Sender {
             deletes: false,
             confirms_from: None,
             answered: 0,
+            known_from: None,
             answered_at: now,
             ask_at: now,
             ask_now: false,

@@ -5,6 +5,7 @@ use crate::reach::Heard;
 use crate::repair::Horizon;
 use crate::report::echo;
 use crate::stamp;
+use crate::stretches::Stretches;
 use crate::suspects::Said;
 use crate::tfrc::Feedback;
 use bentpipe_base::{Bytes, Instant};
@@ -203,6 +204,13 @@ impl Sender {
             };
             if let Some((from, to)) = probe {
                 new.remove(from, to);
+            }
+            // What came before the peer knew the session it has thrown away: the path has not lost it.
+            if !status.metadata_missing {
+                self.known_from.get_or_insert(self.number);
+            }
+            if self.known_from.is_none_or(|from| number < from) {
+                new = Stretches::default();
             }
             let said = Said {
                 number,

@@ -101,6 +101,15 @@ impl Path {
 
     /// Sends what `config` says.
     pub(crate) fn attempt(&self, config: sender::Config) -> Result<Run, Failed> {
+        self.attempt_through(config, |_| true)
+    }
+
+    /// Sends what `config` says, of which `keeps` is asked too whether it gets through.
+    pub(crate) fn attempt_through(
+        &self,
+        config: sender::Config,
+        mut keeps: impl FnMut(&Frame) -> bool,
+    ) -> Result<Run, Failed> {
         let mut now = Instant::ZERO;
         let (mut there, mut back) = (self.direction("forward"), self.direction("return"));
         let mut sender = Sender::new(config, now);
@@ -116,7 +125,7 @@ impl Path {
                     long += 1;
                     passes = self.seldom.is_some_and(|seldom| long % seldom == 0);
                 }
-                if passes {
+                if passes && keeps(&frame) {
                     there.line.push(frame, length, now);
                 }
             }
