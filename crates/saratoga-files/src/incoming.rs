@@ -9,11 +9,12 @@ use crate::sink::Sink;
 use crate::stdout::StdoutQueue;
 use crate::task::{Task, Thread};
 use crate::tree::is_gone;
-use bentpipe_base::{Instant, Machine};
+use bentpipe_base::{Instant, Machine, Ranges};
 use bentpipe_saratoga::receiver::{Event, Receiver};
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_wire::saratoga::{Checksum, Code, Data, Frame, Kind, Metadata};
 use core::time::Duration;
+use std::io;
 use std::sync::Arc;
 
 /// The time between two records of what is stored.
@@ -199,7 +200,7 @@ impl Incoming {
             if self.sink.as_ref().is_some_and(Sink::is_gone) {
                 self.fail(Error::file("go on with", &*self.path)(is_gone()));
             } else {
-                self.save();
+                self.save(Sink::save);
             }
             if let Some(sink) = &self.sink
                 && let Err(error) = sink.pass_on(self.receiver.arrived())
@@ -212,13 +213,13 @@ impl Incoming {
     }
 
     /// Writes down how far it has come.
-    fn save(&mut self) {
+    fn save(&mut self, by: impl Fn(&mut Sink, Option<&Metadata>, &Ranges) -> io::Result<()>) {
         self.write();
         if self.unwritten {
             return;
         }
         if let Some(sink) = &mut self.sink
-            && let Err(error) = sink.save(self.receiver.metadata(), self.receiver.have())
+            && let Err(error) = by(sink, self.receiver.metadata(), self.receiver.have())
         {
             if sink.is_lost() {
                 return self.fail(Error::file("put on the disk", &*self.path)(error));
@@ -232,7 +233,7 @@ impl Incoming {
         if self.is_stream() {
             return self.discard();
         }
-        self.save();
+        self.save(Sink::save_last);
         if let Some(sink) = &self.sink {
             sink.tidy();
         }
@@ -556,9 +557,14 @@ mod tests {
     fn what_could_not_be_written_is_not_recorded() {
         let root = tempfile::tempdir().expect("a directory");
         let tree = Tree::open(root.path()).expect("it opens");
+        // What another test starts keeps it locked for a moment.
         let open = || {
-            let (folder, name) = tree.place("a", false).expect("a place");
-            Part::open(folder, name, "a", false).expect("a part")
+            let tries = std::iter::repeat_with(|| {
+                std::thread::sleep(Duration::from_millis(10));
+                let (folder, name) = tree.place("a", false).expect("a place");
+                Part::open(folder, name, "a", false)
+            });
+            { tries.take(1000).find_map(Result::ok) }.expect("a part")
         };
         let now = Instant::ZERO;
         let config = receiver::Config {
@@ -576,7 +582,7 @@ mod tests {
         let mut incoming = Incoming::new(receiver, sink, "a".to_owned(), 1 << 20, now);
         incoming.input(announced(), now);
         incoming.data(&data(0), &[1; 1000], now);
-        incoming.save();
+        incoming.save(Sink::save_last);
         if let Some(Sink::Part(part)) = &mut incoming.sink {
             part.break_off();
         }

@@ -9,13 +9,15 @@ use crate::tree::{Folder, PART, RECORD, is_gone, is_taken};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
 use bentpipe_wire::saratoga::{Checksum, Metadata};
+use notes::Notes;
 use rustix::fs::{FlockOperation, Mode, Timestamps};
 use rustix::time::Timespec;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
 
 /// How often a part that others put under its name meanwhile is opened at most.
@@ -26,7 +28,7 @@ const MOST_RECORD: u64 = 8 << 20;
 /// See the file's head. Locked, so that no two sessions write it.
 #[derive(Debug)]
 pub struct Part {
-    folder: Folder,
+    folder: Arc<Folder>,
     name: String,
     /// How the names of its hidden files begin.
     stem: String,
@@ -38,11 +40,19 @@ pub struct Part {
     /// The stretches of the content that are on the disk.
     on_disk: Ranges,
     /// What is, when a thread that puts it there is done.
-    write_back: Option<(Task<io::Result<()>>, Ranges)>,
+    keeping: Option<(Task<KeptNow>, Ranges)>,
+    notes: Notes,
     /// Something of the rest could not be written there, and the kernel has thrown it away.
     lost: bool,
     /// What was recorded last.
     recorded: Option<Record>,
+}
+
+/// What came of writing down what has come, and of putting it on the disk.
+#[derive(Debug)]
+struct KeptNow {
+    noted: io::Result<()>,
+    synced: io::Result<()>,
 }
 
 impl Part {
@@ -63,7 +73,9 @@ impl Part {
         }
         let stem = stem(&name);
         let file = locked(&folder, &format!("{stem}{PART}")).map_err(Error::file("write", path))?;
+        let folder = Arc::new(folder);
         let mut part = Self {
+            notes: Notes::new(Arc::clone(&folder), &stem),
             folder,
             name,
             stem,
@@ -71,7 +83,7 @@ impl Part {
             path: path.to_owned(),
             sealed,
             on_disk: Ranges::default(),
-            write_back: None,
+            keeping: None,
             lost: false,
             recorded: None,
         };
@@ -96,30 +108,69 @@ impl Part {
         // Where it cannot be cut what comes is written over it.
         let _ = self.file.set_len(have.last().map_or(0, |(_, to)| to));
         self.on_disk.clear();
-        self.write_back = None;
+        self.keeping = None;
+        self.recorded = None;
+        self.notes.end();
+        self.notes = Notes::new(Arc::clone(&self.folder), &self.stem);
         self.remove_record();
     }
 
-    /// Writes down what is stored, so that a later session can go on, and begins to put it on the disk.
+    /// Has written down what is stored, so that a later session can go on, and put on the disk, by a thread: the disk may be slow. An
+    /// error is what came of it the last time.
     pub(crate) fn save(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
         if have.is_empty() {
             // Who announces and sends nothing costs no writes either.
             return Ok(());
         }
-        let put = self.write_back(have);
-        if self.lost {
-            // Nothing of it stays: the file system may not have kept what it said before that it had, either, such as where
-            // in it the file is.
-            self.give_up();
-            return put.and(Err(is_lost()));
+        let kept = self.look();
+        let Some(record) = self.record_of(metadata, have)? else {
+            return kept;
+        };
+        if self.keeping.is_some() {
+            return kept;
         }
-        self.note(metadata, have).and(put)
+        let Ok(thread) = Thread::start("write-back") else {
+            // Where there may be no thread more, the next record finds one, or the end of the session does it.
+            self.notes.write(&self.file, &record)?;
+            self.recorded = Some(record);
+            return kept;
+        };
+        // Opened anew: a duplicate would keep the lock when the session is over.
+        let by_number = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let file = by_number.or_else(|_| self.opened_by_name())?;
+        let (notes, noted, is_there) = (self.notes.clone(), record.clone(), self.on_disk == *have);
+        let task = thread.work(move |_| KeptNow {
+            noted: notes.write(&file, &noted),
+            synced: if is_there { Ok(()) } else { file.sync_data() },
+        });
+        self.recorded = Some(record);
+        self.keeping = Some((task, have.clone()));
+        kept
     }
 
-    /// Writes the record that `have` is stored.
-    fn note(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
+    /// Writes down what is stored, for the last time.
+    pub(crate) fn save_last(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
+        let kept = self.look();
+        if !have.is_empty()
+            && let Some(record) = self.record_of(metadata, have)?
+        {
+            self.notes.write(&self.file, &record)?;
+        }
+        self.notes.end();
+        kept
+    }
+
+    /// The record that `have` is stored; `None` where it is written: a peer that only talks costs no writes.
+    ///
+    /// # Errors
+    /// Something is lost, and then nothing stays; or the part has its name no more, and the record is of another session.
+    fn record_of(&self, metadata: &Metadata, have: &Ranges) -> io::Result<Option<Record>> {
+        if self.lost {
+            // The file system may not have kept what it said before that it had, either, such as where in it the file is.
+            self.give_up();
+            return Err(is_lost());
+        }
         if !self.is_in_place() {
-            // The record is of another session, which has made a part of its own.
             return Err(is_gone());
         }
         let record = Record {
@@ -128,55 +179,34 @@ impl Part {
             on_disk: self.on_disk.clone(),
             written: have.clone(),
         };
-        // Nothing is written when nothing new has arrived, so that a peer that only talks costs no writes.
-        if self.recorded.as_ref() == Some(&record) {
-            return Ok(());
-        }
-        let text = record.write(&record::boot()).map_err(io::Error::other)?;
-        let fresh = format!("{}{NEW}{RECORD}", self.record());
-        let written = self.folder.create(&fresh).and_then(|mut file| {
-            file.set_len(0)?;
-            file.write_all(text.as_bytes())?;
-            self.folder.rename(&fresh, &self.record())
-        });
-        if written.is_ok() {
-            self.recorded = Some(record);
-        } else {
-            self.folder.remove(&fresh);
-        }
-        written
+        Ok(Some(record).filter(|record| self.recorded.as_ref() != Some(record)))
     }
 
-    /// Puts on the disk what has come, in a thread, so that little is left when all has; and takes note of what
-    /// the last such thread has put there.
-    fn write_back(&mut self, have: &Ranges) -> io::Result<()> {
-        if let Some((task, put)) = self.write_back.take() {
-            match task.try_recv() {
-                Ok(Ok(())) => self.on_disk = put,
-                Ok(Err(error)) => {
-                    self.lost = true;
-                    return Err(error);
-                }
-                Err(TryRecvError::Empty) => {
-                    self.write_back = Some((task, put));
-                    return Ok(());
-                }
-                Err(TryRecvError::Disconnected) => {}
-            }
-        }
-        if self.lost || self.on_disk == *have {
-            return Ok(());
-        }
-        // Where there may be no thread more, the next record finds one, or the end of the session does it.
-        let Ok(thread) = Thread::start("write-back") else {
+    /// Takes note of what the last thread has put on the disk.
+    fn look(&mut self) -> io::Result<()> {
+        let Some((task, put)) = self.keeping.take() else {
             return Ok(());
         };
-        // Opened anew: a duplicate would keep the lock when the session is over.
-        let by_number = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let file = by_number.or_else(|_| self.opened_by_name())?;
-        let task = thread.work(move |_| file.sync_data());
-        self.write_back = Some((task, have.clone()));
-        Ok(())
+        match task.try_recv() {
+            Ok(kept) => {
+                if kept.noted.is_err() {
+                    self.recorded = None;
+                }
+                match kept.synced {
+                    Ok(()) => self.on_disk = put,
+                    Err(_) => self.lost = true,
+                }
+                kept.noted
+            }
+            Err(TryRecvError::Empty) => {
+                self.keeping = Some((task, put));
+                Ok(())
+            }
+            Err(TryRecvError::Disconnected) => {
+                self.recorded = None;
+                Ok(())
+            }
+        }
     }
 
     /// The part, opened anew where there is no /proc.
@@ -211,6 +241,7 @@ impl Part {
         metadata: &Metadata,
         begun: Option<Sum>,
     ) -> Result<(), Error> {
+        self.notes.end();
         self.file
             .set_len(size)
             .map_err(Error::file("cut to its size", self.path.clone()))?;
@@ -218,7 +249,8 @@ impl Part {
             .map_err(Error::file("verify", self.path.clone()))?
         {
             self.discard();
-            return Err(Error::Checksum { path: self.path });
+            let path = self.path.clone();
+            return Err(Error::Checksum { path });
         }
         let published = self.publish(metadata);
         if matches!(&published, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
@@ -309,6 +341,7 @@ impl Part {
 
     /// Throws away what has arrived.
     pub(crate) fn discard(&self) {
+        self.notes.end();
         self.remove_record();
         self.folder.remove_file(&self.file, &self.part());
     }
@@ -337,6 +370,13 @@ impl Part {
     pub(crate) fn break_off(&mut self) {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         self.file = File::open(path).expect("it is open");
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Before it is unlocked.
+        self.notes.end();
     }
 }
 
@@ -413,177 +453,6 @@ pub(crate) fn verify(
 
 #[cfg(test)]
 mod lossy;
+mod notes;
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tree::Tree;
-    use bentpipe_wire::saratoga::{Code, Entry, Kind, Time};
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn a_part_that_was_put_under_its_name_meanwhile_is_not_written() {
-        let root = tempfile::tempdir().unwrap();
-        let (folder, _) = Tree::open(root.path()).unwrap().place("a", false).unwrap();
-        let part = format!(".a{PART}");
-        let first = locked(&folder, &part).unwrap();
-        // Another session has opened it too, and comes to lock it when the first is done.
-        let second = folder.create(&part).unwrap();
-        assert!(lock(&folder, &second, &part).is_err());
-        folder.rename(&part, "a").unwrap();
-        drop(first);
-        assert!(!lock(&folder, &second, &part).unwrap());
-        // What was thrown away is none, either.
-        let third = folder.create(&part).unwrap();
-        folder.remove(&part);
-        assert!(!lock(&folder, &third, &part).unwrap());
-        assert!(locked(&folder, &part).is_ok());
-    }
-
-    fn metadata() -> Metadata {
-        let entry = Entry {
-            modified: Time(800_000_000),
-            created: Time(800_000_000),
-            ..Entry::file("a", 3_000_000)
-        };
-        Metadata::new(7, Kind::File, entry)
-    }
-
-    /// Its writer would take for its own what comes of another session.
-    #[test]
-    fn a_part_that_was_taken_away_gets_no_name() {
-        let root = tempfile::tempdir().unwrap();
-        let tree = Tree::open(root.path()).unwrap();
-        let open = || {
-            let (folder, name) = tree.place("a", false).unwrap();
-            Part::open(folder, name, "a", false)
-        };
-        let (mut first, _) = open().unwrap();
-        first.write(0, &[1; 1000]).unwrap();
-        std::fs::remove_file(root.path().join(format!(".a{PART}"))).unwrap();
-        let (mut second, _) = open().unwrap();
-        second.write(0, &[2; 500]).unwrap();
-        second.save(&metadata(), &ranges(0, 500)).unwrap();
-        assert!(first.save(&metadata(), &ranges(0, 1000)).is_err());
-        let gone = first.finish(1000, &metadata(), None).unwrap_err();
-        assert!(gone.to_string().contains("try again"), "{gone}");
-        assert!(!root.path().join("a").exists());
-        // Nor is anything of the other thrown away with it.
-        drop(second);
-        let (second, kept) = open().unwrap();
-        assert_eq!(kept.unwrap().have, ranges(0, 500));
-        second.finish(500, &metadata(), None).unwrap();
-        assert_eq!(std::fs::read(root.path().join("a")).unwrap(), [2; 500]);
-        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
-    }
-
-    /// As by a backup of hard links: the session that writes it goes on.
-    #[test]
-    fn a_part_with_two_names_is_not_taken_from_who_writes_it() {
-        let root = tempfile::tempdir().unwrap();
-        let tree = Tree::open(root.path()).unwrap();
-        let open = || {
-            let (folder, name) = tree.place("a", false).unwrap();
-            Part::open(folder, name, "a", false).map(|(part, _)| part)
-        };
-        let first = open().unwrap();
-        let backup = root.path().join("backup");
-        std::fs::hard_link(root.path().join(format!(".a{PART}")), &backup).unwrap();
-        assert_eq!(open().unwrap_err().code(), Code::IN_USE);
-        first.write(0, &[1; 1000]).unwrap();
-        first.finish(1000, &metadata(), None).unwrap();
-        assert_eq!(std::fs::read(root.path().join("a")).unwrap(), [1; 1000]);
-    }
-
-    fn ranges(from: u64, to: u64) -> Ranges {
-        let mut ranges = Ranges::default();
-        ranges.insert(from, to);
-        ranges
-    }
-
-    /// After a power cut the machine has another start, and what was not on the disk is gone or zero.
-    #[test]
-    fn what_a_power_cut_may_have_cost_is_not_kept() {
-        let root = tempfile::tempdir().unwrap();
-        let tree = Tree::open(root.path()).unwrap();
-        let open = || {
-            let (folder, name) = tree.place("a", false).unwrap();
-            Part::open(folder, name, "a", false).unwrap()
-        };
-        let (mut part, kept) = open();
-        assert_eq!(kept, None);
-        part.write(0, &[1; 1_000_000]).unwrap();
-        let first = ranges(0, 1_000_000);
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while part.on_disk != first {
-            part.save(&metadata(), &first).unwrap();
-            assert!(std::time::Instant::now() < until, "it is never on the disk");
-        }
-        part.write(1_000_000, &[2; 1_000_000]).unwrap();
-        part.save(&metadata(), &ranges(0, 2_000_000)).unwrap();
-        drop(part);
-        // A kill costs nothing.
-        let (part, kept) = open();
-        assert_eq!(kept.unwrap().have, ranges(0, 2_000_000));
-        drop(part);
-        let record = root.path().join(".a.saratoga-record");
-        let text = std::fs::read_to_string(&record).unwrap();
-        let cut = text.replace(&record::boot(), "another");
-        assert_ne!(cut, text);
-        std::fs::write(&record, cut).unwrap();
-        let (part, kept) = open();
-        assert_eq!(kept.unwrap().have, first);
-        // Nor is it, where it came to the size of the file.
-        part.file.set_len(1_000_000).unwrap();
-        drop(part);
-        assert_eq!(open().1.unwrap().have, first);
-    }
-
-    #[test]
-    fn a_record_is_written_when_there_is_something_new() {
-        let root = tempfile::tempdir().unwrap();
-        let tree = Tree::open(root.path()).unwrap();
-        let (folder, name) = tree.place("a", false).unwrap();
-        let (mut part, _) = Part::open(folder, name, "a", false).unwrap();
-        part.write(0, &[1; 200]).unwrap();
-        let first = ranges(0, 100);
-        while part.on_disk != first {
-            part.save(&metadata(), &first).unwrap();
-        }
-        let record = root.path().join(".a.saratoga-record");
-        let inode = || std::fs::metadata(&record).unwrap().ino();
-        part.save(&metadata(), &first).unwrap();
-        // Each that is written is another file, while this one is open.
-        let (_open, before) = (File::open(&record).unwrap(), inode());
-        part.save(&metadata(), &first).unwrap();
-        assert_eq!(inode(), before);
-        part.save(&metadata(), &ranges(0, 200)).unwrap();
-        assert_ne!(inode(), before);
-    }
-
-    #[test]
-    fn what_cannot_be_put_under_its_name_stays_private() {
-        let root = tempfile::tempdir().unwrap();
-        let tree = Tree::open(root.path()).unwrap();
-        let (folder, name) = tree.place("a", false).unwrap();
-        let (part, _) = Part::open(folder, name, "a", false).unwrap();
-        std::fs::create_dir(root.path().join("a")).unwrap();
-        let file = part.file.try_clone().unwrap();
-        part.finish(0, &metadata(), None).unwrap_err();
-        let mode = file.metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-    }
-
-    #[test]
-    fn what_was_kept_of_another_content_is_not_on_the_disk() {
-        let root = tempfile::tempdir().unwrap();
-        let tree = Tree::open(root.path()).unwrap();
-        let (folder, name) = tree.place("a", false).unwrap();
-        let (mut part, _) = Part::open(folder, name, "a", false).unwrap();
-        part.write(0, &[1; 100]).unwrap();
-        part.on_disk = ranges(0, 100);
-        part.begin_anew(&ranges(0, 60));
-        assert_eq!(part.file.metadata().unwrap().len(), 60);
-        part.save(&metadata(), &ranges(0, 60)).unwrap();
-        assert_eq!(part.load().unwrap().on_disk, Ranges::default());
-    }
-}
+mod tests;

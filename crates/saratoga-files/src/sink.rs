@@ -75,6 +75,18 @@ impl Sink {
         }
     }
 
+    /// As [`Self::save`], and nothing more will come.
+    pub(crate) fn save_last(
+        &mut self,
+        metadata: Option<&Metadata>,
+        have: &Ranges,
+    ) -> io::Result<()> {
+        match (self, metadata) {
+            (Self::Part(part), Some(metadata)) => part.save_last(metadata, have),
+            _ => Ok(()),
+        }
+    }
+
     /// Nothing counts of what an interrupted session has left, but for what came in this one already.
     ///
     /// # Errors
