@@ -1,5 +1,6 @@
 //! The rate control follows a link that changes.
 
+#[path = "follow/world.rs"]
 mod world;
 
 use world::{CHANGES, Link, Noise, Tenth, Word, World, phase};
