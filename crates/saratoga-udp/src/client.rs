@@ -325,7 +325,7 @@ impl Client {
                     path = entry.job.remote(),
                     "the server began anew; so does this"
                 );
-                job_queue.again(entry);
+                job_queue.begin_anew(entry, now);
                 continue;
             }
             if !entry.job.is_list() {

@@ -36,6 +36,8 @@ const OWN_PATIENCE: Duration = Duration::from_secs(5);
 /// [`LASTING`]: of two that end one another one gives up.
 const IN_VAIN: u32 = 20;
 const LASTING: Duration = Duration::from_secs(1);
+/// The pauses, first and longest, from the second time in vain on.
+const PAUSE_IN_VAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(800)];
 
 /// Who has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +186,21 @@ impl JobQueue {
     /// Puts a job back that cannot be begun just now, or begins anew.
     pub(crate) fn again(&mut self, entry: Entry) {
         self.waiting.push_front(entry);
+    }
+
+    /// Puts `entry` back, which begins anew: after the first time in vain not at once, for what ends it may last for a moment.
+    pub(crate) fn begin_anew(&mut self, entry: Entry, now: Instant) {
+        if let Some(times) = entry.in_vain.checked_sub(2) {
+            let [first, longest] = PAUSE_IN_VAIN;
+            let pause = self.pause.get_or_insert(Pause {
+                until: now,
+                length: PAUSE[0] / 2,
+                all: false,
+            });
+            let until = now + (first * 2_u32.pow(times.min(10))).min(longest);
+            pause.until = pause.until.max(until);
+        }
+        self.again(entry);
     }
 
     /// Session `id` is over: the job, if it was one.
@@ -354,6 +371,24 @@ mod tests {
         // Two that put the same end one another at once.
         assert_eq!(tries(|i| 1000 + i, LASTING), 99);
         assert_eq!(tries(|i| 2000 + i, LASTING / 10), IN_VAIN as usize);
+    }
+
+    /// A path that has two ports for half a second, on a short path: the tries outlast that.
+    #[test]
+    fn what_ends_sessions_for_a_moment_is_outlasted() {
+        let mut job_queue = job_queue(1, 1000);
+        let mut now = START;
+        let mut entry = job_queue.next(now).unwrap();
+        while {
+            now += Duration::from_millis(2);
+            entry.begins_anew(0, now)
+        } {
+            job_queue.begin_anew(entry, now);
+            now = now.max(job_queue.deadline().unwrap_or(now));
+            entry = job_queue.next(now).unwrap();
+        }
+        let lasted = now.since(START);
+        assert!((5..20).contains(&lasted.as_secs()), "{lasted:?}");
     }
 
     #[test]
