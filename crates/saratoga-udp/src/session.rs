@@ -308,7 +308,15 @@ impl Session {
         };
         if let Some(octets) = seals.session.open(datagram) {
             seals.unheard = false;
-            seals.doubtful = None;
+            // What nobody has asked for contradicts no refusal under the key: a NAT may have another port for this side by now.
+            let contradicts = |doubtful: &UnsealedRefusal| {
+                let voluntary =
+                    |frame: Frame| matches!(frame, Frame::Status(said) if said.voluntary);
+                !doubtful.sealed || !Frame::parse(octets).is_ok_and(|(frame, _)| voluntary(frame))
+            };
+            if seals.doubtful.as_ref().is_some_and(contradicts) {
+                seals.doubtful = None;
+            }
             return Some(octets);
         }
         let stranger = seals.stranger.as_ref();

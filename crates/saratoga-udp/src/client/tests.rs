@@ -6,7 +6,7 @@ use crate::seal::{DOUBT, Seal, Side};
 use bentpipe_base::Instant;
 use bentpipe_saratoga::HoleEnd;
 use bentpipe_saratoga::sender::Congestion;
-use bentpipe_wire::saratoga::{Data, Kind, Timestamp, Width};
+use bentpipe_wire::saratoga::{Data, Kind, Status, Timestamp, Width};
 
 const SECOND: u64 = 1_000_000_000;
 const ID: u32 = 7;
@@ -168,5 +168,38 @@ fn a_deletion_that_may_be_done_is_not_signed_anew() {
             assert!(said.contains("two minutes"), "{said}");
             assert!(!said.contains("key") && !said.contains("clock"), "{said}");
         }
+    }
+}
+
+/// A NAT has another port for this side by now, and the server knows none of it; what it says of the session of before still comes.
+#[test]
+fn what_nobody_has_asked_for_contradicts_no_refusal_under_the_key() {
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("a");
+    std::fs::write(&file, "a").unwrap();
+    let put = Job::Put {
+        local: Some(LocalFile::named(file)),
+        remote: "a".to_owned(),
+        give: false,
+        size: None,
+    };
+    let start = timer::now() + Duration::from_secs(5);
+    for voluntary in [true, false] {
+        let (mut session, request) = session(&put, 0);
+        said(&mut session, start);
+        let Frame::Status(status) = refusal(ID, Code::OK) else {
+            panic!("a refusal is a STATUS");
+        };
+        let status = Frame::Status(Status {
+            voluntary,
+            ..status
+        });
+        let mut unknown = Vec::new();
+        refusal(ID, Code::UNKNOWN_ID).emit(&mut unknown).unwrap();
+        Seal::of_stranger(&key(), ID, Side::Server).close(&mut unknown, 0);
+        session.take(&unknown, start);
+        session.take(&sealed(&status, &request), start);
+        let over = session.timeout(start + DOUBT);
+        assert_eq!(over.is_some(), voluntary, "{over:?}");
     }
 }
