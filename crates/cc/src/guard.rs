@@ -8,8 +8,9 @@
 //! is judged.
 //!
 //! ```text
-//! full    a delay that is seen twice while less than 3/4 is delivered or it grows, or a small one for
-//!         eight rounds: cap = 31/32 of what is delivered while it stands; drain
+//! full    a delay that is seen twice while less than 3/4 is delivered or it grows, or once while less
+//!         than 1/4 is, or a small one for eight rounds: cap = 31/32 of what is delivered while it
+//!         stands; drain
 //! test    a delay that is there a round later though most is delivered: drain, at once with half a
 //!         product, which lowers nothing
 //! drain   no more than one product in flight, then half of one, until the delay is gone; one that
@@ -468,10 +469,10 @@ fn learn(g: &mut Guard, p: &Params, t: &Sample) {
     }
 }
 
-/// A delay above the limit. One look is not enough: delays vary by themselves too.
+/// A delay above the limit. One look is not enough, but where little is delivered: delays vary by themselves too.
 fn suspect(g: &mut Guard, p: &Params, t: &Sample) {
     let all = allowed(g, p);
-    if g.seen_us == 0 {
+    if g.seen_us == 0 && t.rate >= all >> 2 {
         g.seen_us = t.least_us;
         g.test_ns = t.now_ns.wrapping_add(u64::from(t.rtt_us) * 1000);
     } else if u64::from(t.least_us) > u64::from(g.seen_us) + u64::from(t.limit_us >> 2)

@@ -9,8 +9,9 @@
  * which noise can only raise. What is decided shows a round-trip time later; until then only a queue
  * is judged.
  *
- *   full    a delay that is seen twice while less than 3/4 is delivered or it grows, or a small one
- *           for eight rounds: cap = 31/32 of what is delivered while it stands; drain
+ *   full    a delay that is seen twice while less than 3/4 is delivered or it grows, or once while
+ *           less than 1/4 is, or a small one for eight rounds: cap = 31/32 of what is delivered while
+ *           it stands; drain
  *   test    a delay that is there a round later though most is delivered: drain, at once with half a
  *           product, which lowers nothing
  *   drain   no more than one product in flight, then half of one, until the delay is gone; one that
@@ -405,13 +406,13 @@ static __always_inline void bp_learn(struct bp_guard *g, const struct bp_params 
 	g->varies_us = bp_max(g->varies_us, last_us);
 }
 
-/* A delay above the limit. One look is not enough: delays vary by themselves too. */
+/* A delay above the limit. One look is not enough, but where little is delivered: delays vary by themselves too. */
 static __always_inline void bp_suspect(struct bp_guard *g, const struct bp_params *p,
 				       const struct bp_sample *t)
 {
 	u64 all = bp_allowed(g, p);
 
-	if (!g->seen_us) {
+	if (!g->seen_us && t->rate >= all >> 2) {
 		g->seen_us = t->least_us;
 		g->test_ns = t->now_ns + (u64)t->rtt_us * 1000;
 	} else if (t->least_us > (u64)g->seen_us + (t->limit_us >> 2) || t->rate < all - (all >> 2)) {
