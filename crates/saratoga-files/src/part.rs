@@ -40,19 +40,14 @@ pub struct Part {
     /// The stretches of the content that are on the disk.
     on_disk: Ranges,
     /// What is, when a thread that puts it there is done.
-    keeping: Option<(Task<KeptNow>, Ranges)>,
+    syncing: Option<(Task<io::Result<()>>, Ranges)>,
+    /// A thread that writes down what there is.
+    noting: Option<Task<io::Result<()>>>,
     notes: Notes,
     /// Something of the rest could not be written there, and the kernel has thrown it away.
     lost: bool,
     /// What was recorded last.
     recorded: Option<Record>,
-}
-
-/// What came of writing down what has come, and of putting it on the disk.
-#[derive(Debug)]
-struct KeptNow {
-    noted: io::Result<()>,
-    synced: io::Result<()>,
 }
 
 impl Part {
@@ -83,7 +78,8 @@ impl Part {
             path: path.to_owned(),
             sealed,
             on_disk: Ranges::default(),
-            keeping: None,
+            syncing: None,
+            noting: None,
             lost: false,
             recorded: None,
         };
@@ -108,44 +104,49 @@ impl Part {
         // Where it cannot be cut what comes is written over it.
         let _ = self.file.set_len(have.last().map_or(0, |(_, to)| to));
         self.on_disk.clear();
-        self.keeping = None;
+        self.syncing = None;
+        self.noting = None;
         self.recorded = None;
         self.notes.end();
         self.notes = Notes::new(Arc::clone(&self.folder), &self.stem);
         self.remove_record();
     }
 
-    /// Has written down what is stored, so that a later session can go on, and put on the disk, by a thread: the disk may be slow. An
-    /// error is what came of it the last time.
+    /// Has written down what is stored, so that a later session can go on, and put on the disk, by threads: the disk may be slow, and
+    /// what it is busy with, such as the second, is waited for by the first. An error is what came of writing it down the last time.
     pub(crate) fn save(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
         if have.is_empty() {
             // Who announces and sends nothing costs no writes either.
             return Ok(());
         }
         let kept = self.look();
-        let Some(record) = self.record_of(metadata, have)? else {
-            return kept;
-        };
-        if self.keeping.is_some() {
-            return kept;
-        }
-        let Ok(thread) = Thread::start("write-back") else {
-            // Where there may be no thread more, the next record finds one, or the end of the session does it.
-            self.notes.write(&self.file, &record)?;
+        if let Some(record) = self.record_of(metadata, have)?
+            && self.noting.is_none()
+        {
+            match Thread::start("record") {
+                Ok(thread) => {
+                    let (notes, noted, file) = (self.notes.clone(), record.clone(), self.again()?);
+                    self.noting = Some(thread.work(move |_| notes.write(&file, &noted)));
+                }
+                Err(_) => self.notes.write(&self.file, &record)?,
+            }
             self.recorded = Some(record);
-            return kept;
-        };
-        // Opened anew: a duplicate would keep the lock when the session is over.
-        let by_number = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let file = by_number.or_else(|_| self.opened_by_name())?;
-        let (notes, noted, is_there) = (self.notes.clone(), record.clone(), self.on_disk == *have);
-        let task = thread.work(move |_| KeptNow {
-            noted: notes.write(&file, &noted),
-            synced: if is_there { Ok(()) } else { file.sync_data() },
-        });
-        self.recorded = Some(record);
-        self.keeping = Some((task, have.clone()));
+        }
+        // Where there may be no thread more, the next record finds one, or the end of the session does it.
+        if self.syncing.is_none()
+            && self.on_disk != *have
+            && let Ok(thread) = Thread::start("write-back")
+        {
+            let file = self.again()?;
+            self.syncing = Some((thread.work(move |_| file.sync_data()), have.clone()));
+        }
         kept
+    }
+
+    /// The file, opened anew: a duplicate would keep the lock when the session is over.
+    fn again(&self) -> io::Result<File> {
+        let by_number = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        by_number.or_else(|_| self.opened_by_name())
     }
 
     /// Writes down what is stored, for the last time.
@@ -182,31 +183,31 @@ impl Part {
         Ok(Some(record).filter(|record| self.recorded.as_ref() != Some(record)))
     }
 
-    /// Takes note of what the last thread has put on the disk.
+    /// Takes note of what the last threads have done: what came of writing down.
     fn look(&mut self) -> io::Result<()> {
-        let Some((task, put)) = self.keeping.take() else {
-            return Ok(());
-        };
-        match task.try_recv() {
-            Ok(kept) => {
-                if kept.noted.is_err() {
-                    self.recorded = None;
-                }
-                match kept.synced {
-                    Ok(()) => self.on_disk = put,
-                    Err(_) => self.lost = true,
-                }
-                kept.noted
-            }
-            Err(TryRecvError::Empty) => {
-                self.keeping = Some((task, put));
-                Ok(())
-            }
-            Err(TryRecvError::Disconnected) => {
-                self.recorded = None;
-                Ok(())
+        if let Some((task, put)) = self.syncing.take() {
+            match task.try_recv() {
+                Ok(Ok(())) => self.on_disk = put,
+                Ok(Err(_)) => self.lost = true,
+                Err(TryRecvError::Empty) => self.syncing = Some((task, put)),
+                Err(TryRecvError::Disconnected) => {}
             }
         }
+        let Some(task) = self.noting.take() else {
+            return Ok(());
+        };
+        let noted = match task.try_recv() {
+            Err(TryRecvError::Empty) => {
+                self.noting = Some(task);
+                return Ok(());
+            }
+            Err(TryRecvError::Disconnected) => None,
+            Ok(noted) => Some(noted),
+        };
+        if !matches!(noted, Some(Ok(()))) {
+            self.recorded = None;
+        }
+        noted.unwrap_or(Ok(()))
     }
 
     /// The part, opened anew where there is no /proc.

@@ -157,7 +157,8 @@ impl Client {
             }
             let mut reports = Vec::new();
             self.begin_some(&mut job_queue, &sum, &mut reports);
-            let pause = job_queue.deadline().map(|at| at.since(timer::now()));
+            let now = timer::now();
+            let pause = job_queue.deadline(now).map(|at| at.since(now));
             let mut turn = self
                 .endpoint
                 .turn(pause.map_or(LOOK, |pause| pause.min(LOOK)))?;

@@ -190,6 +190,9 @@ impl JobQueue {
 
     /// Puts `entry` back, which begins anew: after the first time in vain not at once, for what ends it may last for a moment.
     pub(crate) fn begin_anew(&mut self, entry: Entry, now: Instant) {
+        if entry.in_vain == 0 {
+            self.taken_at = now;
+        }
         if let Some(times) = entry.in_vain.checked_sub(2) {
             let [first, longest] = PAUSE_IN_VAIN;
             let pause = self.pause.get_or_insert(Pause {
@@ -280,12 +283,12 @@ impl JobQueue {
 
     /// Whether all waits for room. It does while that is asked for again.
     pub(crate) fn waits(&self) -> bool {
-        self.pause.is_some_and(|pause| pause.all)
+        self.pause.is_some_and(|pause| pause.all) && self.under_way.is_empty()
     }
 
     /// When something may be begun, where that is a matter of time.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let pause = self.pause?;
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let pause = self.pause.filter(|pause| now < pause.until)?;
         (!self.waiting.is_empty()).then_some(pause.until)
     }
 }
@@ -384,7 +387,7 @@ mod tests {
             entry.begins_anew(0, now)
         } {
             job_queue.begin_anew(entry, now);
-            now = now.max(job_queue.deadline().unwrap_or(now));
+            now = now.max(job_queue.deadline(now).unwrap_or(now));
             entry = job_queue.next(now).unwrap();
         }
         let lasted = now.since(START);
@@ -463,7 +466,7 @@ mod tests {
         let (mut now, mut asked) = (START, 0);
         loop {
             let Some(entry) = job_queue.next(now) else {
-                now = job_queue.deadline().unwrap();
+                now = job_queue.deadline(now).unwrap();
                 continue;
             };
             asked += 1;
@@ -473,6 +476,33 @@ mod tests {
                 return (asked, now);
             }
         }
+    }
+
+    /// A server that was started again has given the room to others, and a transfer that went on for long waits as any does.
+    #[test]
+    fn what_began_long_ago_waits_for_room_too() {
+        let mut job_queue = job_queue(1, 1_000_000_000);
+        let entry = job_queue.next(START).unwrap();
+        job_queue.begun(7, entry, START);
+        let later = START + 2 * PATIENCE;
+        let mut entry = job_queue.over(7).unwrap();
+        assert!(entry.begins_anew(1000, later));
+        job_queue.begin_anew(entry, later);
+        let entry = job_queue.next(later).unwrap();
+        assert!(job_queue.refused(entry, Full::There, later).is_ok());
+    }
+
+    /// When it is time to ask again, and nothing more is to be begun, nobody looks at the clock for it.
+    #[test]
+    fn a_pause_that_is_over_is_no_deadline() {
+        let mut job_queue = job_queue(20, 1_000_000_000);
+        let entry = job_queue.next(START).unwrap();
+        job_queue.refused(entry, Full::There, START).unwrap();
+        assert!(job_queue.waits());
+        let until = job_queue.deadline(START).unwrap();
+        fill(&mut job_queue, &mut 0, until);
+        assert_eq!(job_queue.deadline(until), None);
+        assert!(!job_queue.waits());
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn metadata() -> Metadata {
 /// Has `have` recorded and put on the disk.
 fn keep(part: &mut Part, have: &Ranges) {
     let until = Instant::now() + Duration::from_secs(20);
-    while part.on_disk != *have || part.keeping.is_some() {
+    while part.on_disk != *have || part.syncing.is_some() || part.noting.is_some() {
         part.save(&metadata(), have).unwrap();
         assert!(Instant::now() < until, "it is never on the disk");
     }
