@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Octets around a repair that are read with it.
 const AROUND: usize = 32 << 10;
@@ -19,6 +19,8 @@ const AROUND: usize = 32 << 10;
 const MOST_SPOOLED: u64 = 256 << 20;
 /// Octets of a stream that are read at once.
 const BLOCK: usize = 64 << 10;
+/// How long others may have the disk full where a stream waits that has begun: it comes once.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Octets that a stream leaves to others where it waits.
 const SPARED: u64 = 1 << 20;
 
@@ -245,6 +247,14 @@ fn read_block(
         .map_err(Error::file("read", path))
 }
 
+/// Whether `error` is for want of room or quota.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 impl Spool {
     fn fill(&self) -> io::Result<()> {
         let mut input = io::stdin().lock();
@@ -255,7 +265,8 @@ impl Spool {
             if len == 0 {
                 return Ok(());
             }
-            while !self.keeps(&block[..len], at)? {
+            let begun = Instant::now();
+            while !self.keeps(&block[..len], at, begun.elapsed())? {
                 std::thread::sleep(Duration::from_millis(20));
                 freed = self.free(freed, 0);
             }
@@ -265,8 +276,9 @@ impl Spool {
         }
     }
 
-    /// Keeps `block`, read at `at`; `false` while what is there has to arrive first.
-    fn keeps(&self, block: &[u8], at: u64) -> io::Result<bool> {
+    /// Keeps `block`, read at `at`; `false` while what is there has to arrive first, or others have filled the disk, where it has waited
+    /// for so long.
+    fn keeps(&self, block: &[u8], at: u64, waited: Duration) -> io::Result<bool> {
         let waits = at - self.released.load(Ordering::Acquire).min(at);
         if waits > MOST_SPOOLED {
             return Ok(false);
@@ -278,7 +290,9 @@ impl Spool {
             self.file.write_all_at(block, at)
         };
         match kept {
-            Err(error) if waits > 0 && error.kind() == io::ErrorKind::StorageFull => Ok(false),
+            Err(error) if is_full(&error) && (waits > 0 || at > 0 && waited < PATIENCE) => {
+                Ok(false)
+            }
             Err(error) => {
                 let folder = temporary_folder();
                 let why = format!(
