@@ -214,8 +214,17 @@ impl Original {
 
     /// Whether what is called `name` is the open file.
     fn is_at(&self, name: &OsStr) -> bool {
+        self.inode_at(name) == Some(self.inode())
+    }
+
+    /// What is called `name`.
+    fn inode_at(&self, name: &OsStr) -> Option<(u64, u64)> {
         let found = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
-        found.is_ok_and(|found| (found.st_dev, found.st_ino) == (self.was.dev(), self.was.ino()))
+        found.ok().map(|found| (found.st_dev, found.st_ino))
+    }
+
+    fn inode(&self) -> (u64, u64) {
+        (self.was.dev(), self.was.ino())
     }
 
     /// Takes the name away. Renamed first, it is looked at where nobody replaces it any more, and no writer finds it.
@@ -236,10 +245,14 @@ impl Original {
         let unlink = |name: &OsStr| rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
         let mut renamed = rename(&self.name, &going);
         for _ in 0..TURNS {
-            if renamed != Err(Errno::EXIST) || !self.is_at(&going) {
+            let is_others = || {
+                self.inode_at(&going)
+                    .is_some_and(|inode| inode != self.inode())
+            };
+            if renamed != Err(Errno::EXIST) || is_others() {
                 break;
             }
-            // Another name of the same file is in its last moment.
+            // Another name of the same file is in its last moment, or was.
             std::thread::sleep(MOMENT);
             renamed = rename(&self.name, &going);
         }
