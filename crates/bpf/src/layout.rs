@@ -12,7 +12,7 @@ pub(crate) const PARAMS: usize = 32;
 /// `sizeof(struct bp_link)`: lock, padding, `struct bp_share` and `struct bp_receiver`.
 pub(crate) const LINK: usize = 8 + SHARE + RECEIVER;
 const SLOT: usize = 48;
-const GUARD: usize = 144;
+const GUARD: usize = 168;
 const RECEIVER: usize = 32;
 const SHARE: usize = 2 * SLOT + GUARD;
 const EPOCH_SHIFT: u32 = 29;

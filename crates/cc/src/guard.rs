@@ -15,6 +15,8 @@
 //!         product, which lowers nothing
 //! drain   no more than one product in flight, then half of one, until the delay is gone; one that
 //!         stays all the same is a longer path, or a small one noise
+//! starve  an eighth and more is lost in four rounds without a delay: cap = what is delivered; where as
+//!         much is lost in four more, that is chance, and the cap is what it was
 //! probe   cap + 3/32 known, twice or more; where it is not delivered, or waits, the link is full
 //! grow    half as much again, then by e in about a round-trip time, while more is delivered
 //! ```
@@ -32,7 +34,11 @@
 //! least delay is taken for the link's. With two that differ it is unknown which is right: only a delay that both see
 //! counts as a queue, but a delay that one sees is enough to stop probing.
 
+mod receivers;
+
 use crate::fixed_point::{Params, RATE_MAX, RTT_MAX_US, link_rate};
+pub use receivers::Delays;
+use receivers::{agree, is_lossy, lose, report};
 
 /// A slot is at least 2 to this power nanoseconds long.
 const SLOT_SHIFT: u32 = 27;
@@ -49,6 +55,8 @@ const BEGIN: u64 = 125_000;
 const BURST: u64 = 8 * 1500;
 /// So many rounds a small delay may last before it counts as a queue.
 const PATIENCE: u32 = 8;
+/// Rounds in which an eighth is lost until the cap falls, and as many more until it is known that a full link is not why.
+const LOSSY: u32 = 4;
 /// Slots in which a probe may be delivered.
 const TRIES: u32 = 3;
 /// A delay varies by itself by at most so many times what would be a queue.
@@ -62,23 +70,6 @@ pub const REST: u32 = 0;
 pub const PROBE: u32 = 1;
 /// [`Guard::step`]: there is more, how much is not known.
 pub const GROW: u32 = 8;
-
-/// The least delays of a slot, in microseconds; [`RTT_MAX_US`]: none was seen. `struct bp_delays`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delays {
-    /// The least delay of all flows that have no more to send than they may.
-    pub modest_us: u32,
-    /// The least delay of the other flows, which one receiver reports.
-    pub least_us: u32,
-    /// The least delay that another receiver reports for them.
-    pub second_us: u32,
-    /// The receiver that reports `least_us`; 0: none.
-    pub least_by: u32,
-    /// The receiver that reports `second_us`; 0: none.
-    pub second_by: u32,
-    /// 1 when there was a third receiver.
-    pub more: u32,
-}
 
 /// `struct bp_guard`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,6 +90,10 @@ pub struct Guard {
     pub last_ns: u64,
     /// Bytes acknowledged in the slot, on the wire.
     pub bytes: u64,
+    /// Bytes found lost in the slot, on the wire: of the first receiver of which some were.
+    pub lost: u64,
+    /// And of all others.
+    pub lost_else: u64,
     /// Bytes acknowledged while a queue stood, on the wire.
     pub busy: u64,
     /// And how long it has stood, in microseconds.
@@ -119,6 +114,10 @@ pub struct Guard {
     pub varies_us: u32,
     /// The delay that is looked at again before it counts as a queue, in microseconds; 0: none is.
     pub seen_us: u32,
+    /// Rounds in which much was lost.
+    pub lossy: u32,
+    /// The receiver that `lost` is of; 0: none.
+    pub lost_by: u32,
     /// Rounds of rest; slots of a probe; in a drain, 1 once half a product drains, 2 where that is a test.
     pub age: u32,
     /// [`REST`], [`PROBE`] and those that follow, or [`GROW`].
@@ -134,6 +133,8 @@ pub struct Echo {
     pub now_ns: u64,
     /// Bytes acknowledged, on the wire.
     pub bytes: u64,
+    /// Bytes found lost, on the wire.
+    pub lost: u64,
     /// Sample of the round-trip time, in microseconds; 0: none.
     pub rtt_us: u32,
     /// How much of it lies above the flow's smallest.
@@ -163,6 +164,8 @@ struct Sample {
     /// As far as it lies above this, which is no queue's.
     noise_us: u32,
     hungry: bool,
+    /// Much of what was sent was lost.
+    lossy: bool,
     /// What was decided last has come to show.
     due: bool,
 }
@@ -190,6 +193,9 @@ pub fn draining(g: &Guard) -> u32 {
 fn restart(g: &mut Guard, now_ns: u64) {
     g.start_ns = now_ns;
     g.bytes = 0;
+    g.lost = 0;
+    g.lost_else = 0;
+    g.lost_by = 0;
     g.samples = 0;
     g.delays = Delays {
         modest_us: RTT_MAX_US,
@@ -197,46 +203,6 @@ fn restart(g: &mut Guard, now_ns: u64) {
         second_us: RTT_MAX_US,
         ..Delays::default()
     };
-}
-
-/// A receiver reports a delay. The two least of different receivers are kept.
-fn report(d: &mut Delays, by: u32, delay_us: u32) {
-    if by == 0 {
-        d.modest_us = d.modest_us.min(delay_us);
-    } else if d.least_by == 0 || by == d.least_by {
-        d.least_by = by;
-        d.least_us = d.least_us.min(delay_us);
-    } else if delay_us < d.least_us {
-        d.more |= u32::from(d.second_by != 0 && by != d.second_by);
-        d.second_us = d.least_us;
-        d.second_by = d.least_by;
-        d.least_us = delay_us;
-        d.least_by = by;
-    } else if d.second_by == 0 || by == d.second_by {
-        d.second_by = by;
-        d.second_us = d.second_us.min(delay_us);
-    } else {
-        d.more = 1;
-        if delay_us < d.second_us {
-            d.second_us = delay_us;
-            d.second_by = by;
-        }
-    }
-}
-
-/// What the receivers of a slot agree upon: [`Sample::least_us`] and [`Sample::delay_us`].
-fn agree(d: &Delays) -> (u32, u32) {
-    let least_us = if d.least_by == 0 {
-        d.modest_us
-    } else {
-        d.least_us
-    };
-    let delay_us = if d.second_by == 0 {
-        least_us
-    } else {
-        d.second_us
-    };
-    (if d.more == 0 { least_us } else { delay_us }, delay_us)
 }
 
 /// Waits a round-trip time, until the effect of a decision can be seen.
@@ -484,10 +450,31 @@ fn suspect(g: &mut Guard, p: &Params, t: &Sample) {
     }
 }
 
+/// Whether so much is lost, round after round, that the link may have less than is sent behind a queue too short to see, such as a
+/// policer's. What is delivered is tried as the cap: a full link loses little then, and where as much is lost all the same, the cap is
+/// what it was.
+fn starves(g: &mut Guard, p: &Params, t: &Sample) -> bool {
+    if !t.lossy || g.lossy >= 2 * LOSSY {
+        g.lossy = if t.lossy { g.lossy } else { 0 };
+        return false;
+    }
+    g.lossy += 1;
+    if g.lossy == LOSSY {
+        g.before = if g.cap == 0 { allowed(g, p) } else { g.known };
+        settle(g, p, t.rate);
+    } else if g.lossy == 2 * LOSSY {
+        settle(g, p, g.before);
+    }
+    wait(g, t);
+    true
+}
+
 /// No queue is seen.
 fn go_on(g: &mut Guard, p: &Params, t: &Sample) {
     if !t.hungry {
         wait(g, t);
+    } else if t.due && g.step == REST && starves(g, p, t) {
+        // It waits for what comes of it.
     } else if g.cap != 0 && g.step >= GROW {
         growing(g, p, t);
     } else if g.cap != 0 && t.due {
@@ -545,6 +532,7 @@ pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
         return;
     }
     g.bytes = g.bytes.wrapping_add(e.bytes);
+    lose(g, e);
     if e.rtt_us == 0 {
         return;
     }
@@ -571,6 +559,7 @@ pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
         quiet_us: (limit_us >> 2).max((burst_us >> 3) * 3),
         noise_us: g.floor_us.max(g.varies_us),
         hungry: e.hungry != 0,
+        lossy: is_lossy(g),
         due: g.start_ns >= g.due_ns,
     };
     judge(g, p, &t);

@@ -331,6 +331,7 @@ pub fn share_ack(
     let echo = Echo {
         now_ns: a.now_ns,
         bytes,
+        lost: u64::from(a.lost.min(SEGMENTS_MAX)) * u64::from(wire.min(131_071)),
         rtt_us,
         excess_us,
         hungry: s.now.hungry.min(s.past.hungry),

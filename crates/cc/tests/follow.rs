@@ -288,6 +288,8 @@ fn one_receiver_of_several_leads_no_leg_astray() {
             misled(word, n, told, 60);
         }
     }
+    // Of what one has lost nothing follows for the others.
+    misled(Word::Lost(2, 10), 3, 10, 60);
 }
 
 /// Of two nobody knows who is right, but the other goes on; and what a slow clock hides is soon seen.
@@ -316,5 +318,39 @@ fn a_rate_told_too_high_is_followed_below() {
             total > 8.8 && wait < 50,
             "told {told}: {total} Mbit/s, {wait} ms"
         );
+    }
+}
+
+/// A link that has less than was told, behind a queue too short for a delay to tell: it is followed down and up again, and little is lost.
+/// What is lost by chance lowers nothing.
+#[test]
+fn a_policed_link_is_followed() {
+    for queue in [6_000, 15_000, 60_000] {
+        for (mbps, rtt) in [(1, 600), (2, 50), (2, 600), (5, 600), (10, 200)] {
+            let phases = vec![phase(0, 20, rtt), phase(20, mbps, rtt), phase(60, 20, rtt)];
+            let policed = Link {
+                phases,
+                queue,
+                ..link(0)
+            };
+            let tenths = World::new(policed, 20, &[(0, 0), (0, 0)]).run(90);
+            let lost = tenths[300..600].iter().map(|tenth| tenth.lost).sum::<u64>();
+            let share = lost as f64 * 8e-6 / 30.0 / mbps as f64;
+            let got = |from, to| between(&tenths, from, to).0.iter().sum::<f64>();
+            let what = format!("{mbps} Mbit/s, {rtt} ms, queue {queue}");
+            assert!(got(30, 60) > 0.8 * mbps as f64, "{what}: {}", got(30, 60));
+            assert!(share < 0.2, "{what}: {share} lost");
+            assert!(got(80, 90) > 18.0, "{what}: {} afterwards", got(80, 90));
+        }
+    }
+    for one in [3, 4, 6, 10] {
+        let lossy = Link {
+            phases: vec![phase(0, 20, 600)],
+            ..link(one)
+        };
+        let tenths = World::new(lossy, 20, &[(0, 0), (0, 0)]).run(60);
+        let got = between(&tenths, 20, 60).0.iter().sum::<f64>();
+        let most = 19.7 * (1.0 - 1.0 / one as f64);
+        assert!(got > 0.9 * most, "one in {one}: {got} of {most}");
     }
 }

@@ -16,6 +16,8 @@
  *           product, which lowers nothing
  *   drain   no more than one product in flight, then half of one, until the delay is gone; one that
  *           stays all the same is a longer path, or a small one noise
+ *   starve  an eighth and more is lost in four rounds without a delay: cap = what is delivered; where
+ *           as much is lost in four more, that is chance, and the cap is what it was
  *   probe   cap + 3/32 known, twice or more; where it is not delivered, or waits, the link is full
  *   grow    half as much again, then by e in about a round-trip time, while more is delivered
  *
@@ -46,6 +48,7 @@
 #define BP_BEGIN 125000ull	/* where a link of unknown rate begins: 1 Mbit/s */
 #define BP_BURST 12000ull	/* a flow's first segments leave unpaced: 8 of them are no queue */
 #define BP_PATIENCE 8u		/* rounds in which a small delay may go by itself */
+#define BP_LOSSY 4u		/* rounds in which an eighth is lost until the cap falls, or it is known why not */
 #define BP_TRIES 3u		/* slots in which a probe may be delivered */
 #define BP_VARIES 4u		/* times what would be a queue a delay may vary by itself */
 #define BP_CALM 16u		/* rounds at the configured rate without delay that lift the cap */
@@ -74,6 +77,8 @@ struct bp_guard {
 	u64 start_ns;		/* of the slot; 0: none */
 	u64 last_ns;		/* the last acknowledgement */
 	u64 bytes;		/* acknowledged in the slot, on the wire */
+	u64 lost;		/* found lost in the slot: of the first receiver of which some was */
+	u64 lost_else;		/* and of all others */
 	u64 busy;		/* acknowledged while a queue stood, on the wire */
 	u64 busy_us;		/* how long it has */
 	struct bp_delays delays; /* of the slot */
@@ -84,6 +89,8 @@ struct bp_guard {
 	u32 last_us;		/* the delay of the slot before, if all that may be sent was delivered */
 	u32 varies_us;		/* by how much the delay varies by itself */
 	u32 seen_us;		/* the delay that is looked at again; 0: none is */
+	u32 lossy;		/* rounds in which much was lost */
+	u32 lost_by;		/* the receiver that lost is of; 0: none */
 	u32 age;		/* rounds of rest; slots of a probe; 1 half a product drains, 2 as a test */
 	u32 step;
 	u32 path;		/* counts changes of the path: flows forget their smallest RTT */
@@ -93,6 +100,7 @@ struct bp_guard {
 struct bp_echo {
 	u64 now_ns;
 	u64 bytes;		/* acknowledged, on the wire */
+	u64 lost;		/* found lost, on the wire */
 	u32 rtt_us;		/* 0: none */
 	u32 excess_us;		/* how much of it lies above the flow's smallest */
 	u32 hungry;		/* flows have more to send than they may */
@@ -111,6 +119,7 @@ struct bp_sample {
 	u32 quiet_us;		/* a delay below it is none */
 	u32 noise_us;		/* as far as it lies above this, which is no queue's */
 	u32 hungry;
+	u32 lossy;		/* much of what was sent was lost */
 	u32 due;		/* what was decided last has come to show */
 };
 
@@ -138,6 +147,9 @@ static __always_inline void bp_restart(struct bp_guard *g, u64 now_ns)
 {
 	g->start_ns = now_ns;
 	g->bytes = 0;
+	g->lost = 0;
+	g->lost_else = 0;
+	g->lost_by = 0;
 	g->samples = 0;
 	g->delays = (struct bp_delays){
 		.modest_us = BP_RTT_MAX_US,
@@ -170,6 +182,28 @@ static __always_inline void bp_report(struct bp_delays *d, u32 by, u32 delay_us)
 			d->second_by = by;
 		}
 	}
+}
+
+/* What a receiver of which more is waiting to be sent has not got. */
+static __always_inline void bp_lose(struct bp_guard *g, const struct bp_echo *e)
+{
+	if (!e->receiver || !e->lost)
+		return;
+	if (!g->lost_by)
+		g->lost_by = e->receiver;
+	if (g->lost_by == e->receiver)
+		g->lost += e->lost;
+	else
+		g->lost_else += e->lost;
+}
+
+/* Whether an eighth of what was sent was lost, or more; of several receivers no single one is believed. */
+static __always_inline u32 bp_is_lossy(const struct bp_guard *g)
+{
+	u64 lost = g->lost + g->lost_else;
+
+	return lost > (g->bytes + lost) >> 3 &&
+	       (!g->delays.second_by || g->lost_else >= lost >> 2);
 }
 
 /* What is decided now shows in a round-trip time. */
@@ -422,12 +456,38 @@ static __always_inline void bp_suspect(struct bp_guard *g, const struct bp_param
 	}
 }
 
+/*
+ * Whether so much is lost, round after round, that the link may have less than is sent behind a queue
+ * too short to see, such as a policer's. What is delivered is tried as the cap: a full link loses little
+ * then, and where as much is lost all the same, the cap is what it was.
+ */
+static __always_inline u32 bp_starves(struct bp_guard *g, const struct bp_params *p,
+				      const struct bp_sample *t)
+{
+	if (!t->lossy || g->lossy >= 2 * BP_LOSSY) {
+		if (!t->lossy)
+			g->lossy = 0;
+		return 0;
+	}
+	g->lossy++;
+	if (g->lossy == BP_LOSSY) {
+		g->before = g->cap ? g->known : bp_allowed(g, p);
+		bp_settle(g, p, t->rate);
+	} else if (g->lossy == 2 * BP_LOSSY) {
+		bp_settle(g, p, g->before);
+	}
+	bp_wait(g, t);
+	return 1;
+}
+
 /* No queue is seen. */
 static __always_inline void bp_go_on(struct bp_guard *g, const struct bp_params *p,
 				     const struct bp_sample *t)
 {
 	if (!t->hungry) {
 		bp_wait(g, t);
+	} else if (t->due && g->step == BP_REST && bp_starves(g, p, t)) {
+		return;
 	} else if (g->cap && g->step >= BP_GROW) {
 		bp_growing(g, p, t);
 	} else if (g->cap && t->due) {
@@ -499,6 +559,7 @@ static __always_inline void bp_guard_ack(struct bp_guard *g, const struct bp_par
 		return;
 	}
 	g->bytes += e->bytes;
+	bp_lose(g, e);
 	if (!e->rtt_us)
 		return;
 	bp_report(&g->delays, e->receiver, e->excess_us);
@@ -516,6 +577,7 @@ static __always_inline void bp_guard_ack(struct bp_guard *g, const struct bp_par
 	t.limit_us = bp_min(bp_max(p->guard_us, burst_us), BP_RTT_MAX_US);
 	t.quiet_us = bp_max((u64)t.limit_us >> 2, (burst_us >> 3) * 3);
 	t.noise_us = bp_max(g->floor_us, g->varies_us);
+	t.lossy = bp_hide(bp_is_lossy(g), e->now_ns);
 	t.hungry = e->hungry;
 	t.due = bp_hide(g->start_ns >= g->due_ns, e->now_ns);
 	bp_judge(g, p, &t);

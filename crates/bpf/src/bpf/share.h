@@ -283,7 +283,8 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_receiver *
 	u64 bytes = (u64)bp_min(a->acked, BP_SEGMENTS_MAX) * bp_min(wire, 131071u);
 	u32 epoch = bp_turn(s, a->now_ns);
 	u32 rtt_us = bp_min(a->rtt_us, BP_RTT_MAX_US);
-	struct bp_echo echo = { .now_ns = a->now_ns, .bytes = bytes, .rtt_us = rtt_us };
+	u64 lost = (u64)bp_min(a->lost, BP_SEGMENTS_MAX) * bp_min(wire, 131071u);
+	struct bp_echo echo = { .now_ns = a->now_ns, .bytes = bytes, .lost = lost, .rtt_us = rtt_us };
 
 	bp_receiver_turn(c, epoch);
 	if (m->joining && a->acked) {

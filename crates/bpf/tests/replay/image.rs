@@ -171,6 +171,8 @@ impl Image for Guard {
             Long(&mut self.start_ns),
             Long(&mut self.last_ns),
             Long(&mut self.bytes),
+            Long(&mut self.lost),
+            Long(&mut self.lost_else),
             Long(&mut self.busy),
             Long(&mut self.busy_us),
             Word(modest_us),
@@ -186,6 +188,8 @@ impl Image for Guard {
             Word(&mut self.last_us),
             Word(&mut self.varies_us),
             Word(&mut self.seen_us),
+            Word(&mut self.lossy),
+            Word(&mut self.lost_by),
             Word(&mut self.age),
             Word(&mut self.step),
             Word(&mut self.path),
@@ -246,7 +250,7 @@ pub(crate) const STEP: usize = 120;
 /// Of `struct rate_step`: where `yields` lies, behind the flow, the share, and the receivers.
 pub(crate) const YIELDS_AT: usize = STEP + 48;
 pub(crate) const SHARE_AT: usize = STEP + 56;
-pub(crate) const RECEIVERS_AT: usize = SHARE_AT + 240;
+pub(crate) const RECEIVERS_AT: usize = SHARE_AT + 264;
 pub(crate) const RECEIVER: usize = 32;
 
 pub(crate) fn read<T: Image + Default>(mut bytes: &[u8]) -> T {

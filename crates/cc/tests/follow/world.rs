@@ -103,6 +103,8 @@ pub(crate) enum Word {
     Optimistic,
     /// All is acknowledged so many milliseconds late.
     Late(u64),
+    /// One in so many never arrives, it says, for the first half of each so many seconds.
+    Lost(u64, u64),
 }
 
 pub(crate) struct Flow {
@@ -114,6 +116,7 @@ pub(crate) struct Flow {
     window: RawWindow,
     next: u64,
     joined: bool,
+    lost: u32,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -129,6 +132,7 @@ pub(crate) enum Event {
 pub(crate) struct Tenth {
     pub(crate) bytes: Vec<u64>,
     pub(crate) wait_ms: u64,
+    pub(crate) lost: u64,
 }
 
 pub(crate) struct World {
@@ -175,6 +179,7 @@ impl World {
                 window,
                 next: 0,
                 joined: false,
+                lost: 0,
             })
             .collect();
         let begin = |(at, flow): (usize, &Flow)| Reverse((flow.begins, Event::Send(at)));
@@ -202,6 +207,7 @@ impl World {
         let none = Tenth {
             bytes: vec![0; self.flows.len()],
             wait_ms: 0,
+            lost: 0,
         };
         self.tenths = vec![none; 10 * seconds as usize];
         let mut mbps = self.link.phases[0].mbps;
@@ -224,6 +230,8 @@ impl World {
                 Event::Ack(flow, sent, stamp_ms) => self.acknowledge(flow, now, sent, stamp_ms),
                 Event::Lost(flow) => {
                     self.flows[flow].window.in_flight -= 1;
+                    self.flows[flow].lost += 1;
+                    self.tenth(now).lost += u64::from(WIRE);
                     self.again(flow, now);
                 }
             }
@@ -293,13 +301,20 @@ impl World {
         let unlucky = self.link.lost != 0 && self.sent * 7919 % 10_007 < 10_007 / self.link.lost;
         let quick = now + phase.rtt * MS;
         let (back, stamp_at) = match self.flows[at].word {
-            Word::True => (back, there),
+            Word::True | Word::Lost(..) => (back, there),
             Word::Clock(parts) => (back, there / 1000 * parts),
             Word::NoQueue => (back, now + phase.rtt * MS / 2),
             Word::Optimistic => (quick, now + phase.rtt * MS / 2),
             Word::Late(ms) => (back + ms * MS, there + ms * MS),
         };
-        let arrives = self.flows[at].word == Word::Optimistic || !(full || unlucky);
+        let arrives = match self.flows[at].word {
+            Word::Optimistic => true,
+            Word::Lost(each, seconds) => {
+                let says = (now / SECOND) % seconds < seconds / 2 && self.sent % each == 0;
+                !(full || unlucky || says)
+            }
+            _ => !(full || unlucky),
+        };
         let event = if arrives {
             Event::Ack(at, now, self.link.clock_ms(stamp_at))
         } else {
@@ -315,6 +330,7 @@ impl World {
             now_ns: now,
             rtt_us: ((now - sent) / 1000) as u32,
             acked: 1,
+            lost: std::mem::take(&mut flow.lost),
             flags: HUNGRY,
             stamp_ms,
             ..RawAck::default()
