@@ -290,7 +290,7 @@ impl Part {
             self.change_mode(Mode::RUSR | Mode::WUSR)?;
         }
         renamed?;
-        self.folder.remove(&self.record());
+        self.notes.remove();
         self.folder.sync()
     }
 
@@ -349,7 +349,7 @@ impl Part {
 
     fn remove_record(&self) {
         if self.is_in_place() {
-            self.folder.remove(&self.record());
+            self.notes.remove();
         }
     }
 

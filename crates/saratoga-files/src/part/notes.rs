@@ -37,8 +37,7 @@ impl Notes {
             return Err(is_gone());
         }
         let text = record.write(&record::boot()).map_err(io::Error::other)?;
-        let name = format!("{}{RECORD}", self.stem);
-        let fresh = format!("{name}{NEW}{RECORD}");
+        let [name, fresh] = self.names();
         let written = self.folder.create(&fresh).and_then(|mut file| {
             file.set_len(0)?;
             file.write_all(text.as_bytes())?;
@@ -48,6 +47,20 @@ impl Notes {
             self.folder.remove(&fresh);
         }
         written
+    }
+
+    /// The names of the record, and of the next one while it is written.
+    fn names(&self) -> [String; 2] {
+        let name = format!("{}{RECORD}", self.stem);
+        let fresh = format!("{name}{NEW}{RECORD}");
+        [name, fresh]
+    }
+
+    /// Takes it away, and what a kill has left of the next one.
+    pub(super) fn remove(&self) {
+        for name in self.names() {
+            self.folder.remove(&name);
+        }
     }
 
     /// Nobody writes it from now on: the part is another's, or is no more.

@@ -66,6 +66,9 @@ fn a_part_that_was_taken_away_gets_no_name() {
     drop(second);
     let (second, kept) = open().unwrap();
     assert_eq!(kept.unwrap().have, ranges(0, 500));
+    // Nor does what a kill in the middle of a record leaves stay.
+    let fresh = format!(".a{RECORD}{NEW}{RECORD}");
+    std::fs::write(root.path().join(fresh), "half").unwrap();
     second.finish(500, &metadata(), None).unwrap();
     assert_eq!(std::fs::read(root.path().join("a")).unwrap(), [2; 500]);
     assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
