@@ -310,7 +310,7 @@ impl World {
         let arrives = match self.flows[at].word {
             Word::Optimistic => true,
             Word::Lost(each, seconds) => {
-                let says = (now / SECOND) % seconds < seconds / 2 && self.sent % each == 0;
+                let says = (now / SECOND) % seconds < seconds / 2 && self.sent.is_multiple_of(each);
                 !(full || unlucky || says)
             }
             _ => !(full || unlucky),
