@@ -152,6 +152,10 @@ impl Part {
     /// Writes down what is stored, for the last time.
     pub(crate) fn save_last(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
         let kept = self.look();
+        if self.noting.is_some() {
+            // The thread may not have come to it.
+            self.recorded = None;
+        }
         if !have.is_empty()
             && let Some(record) = self.record_of(metadata, have)?
         {

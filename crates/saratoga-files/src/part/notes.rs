@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// See the file's head. Clones write the same record, one after the other: a session's loop, and the thread that puts on the disk what
-/// has come, for a disk that is busy with that makes who creates a file wait.
+/// See the file's head. Clones write the same record, one after the other: a thread, for a disk that is busy makes who creates a file
+/// wait, and at the end of a session its loop.
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
     folder: Arc<Folder>,

@@ -132,6 +132,29 @@ fn what_a_power_cut_may_have_cost_is_not_kept() {
     assert_eq!(open().1.unwrap().have, first);
 }
 
+/// A thread may not have come to write the record when the session ends.
+#[test]
+fn what_is_recorded_last_is_there() {
+    let root = tempfile::tempdir().unwrap();
+    let tree = Tree::open(root.path()).unwrap();
+    for times in 1..=100 {
+        let name = times.to_string();
+        let open = || {
+            let (folder, name) = tree.place(&name, false).unwrap();
+            Part::open(folder, name, "a", false).unwrap()
+        };
+        let (mut part, _) = open();
+        part.write(0, &[1; 100]).unwrap();
+        part.save(&metadata(), &ranges(0, 100)).unwrap();
+        part.save_last(&metadata(), &ranges(0, 100)).unwrap();
+        drop(part);
+        let kept = open()
+            .1
+            .unwrap_or_else(|| panic!("the record {times} is lost"));
+        assert_eq!(kept.have, ranges(0, 100));
+    }
+}
+
 #[test]
 fn a_record_is_written_when_there_is_something_new() {
     let root = tempfile::tempdir().unwrap();
