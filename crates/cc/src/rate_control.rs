@@ -7,6 +7,7 @@
 //! cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
 //!          acknowledged and while a queue drains, half of one if that does not drain it, never
 //!          less than 10
+//!          + share * back / wire, unless half of one drains; back: what the way back takes longer
 //! ```
 //!
 //! No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
@@ -52,9 +53,9 @@ pub struct State {
     /// The flow's part in the link.
     pub member: Member,
     /// 1 once data was acknowledged under the rate control.
-    pub started: u32,
+    pub started: u16,
     /// 1 when the handshake says that the path may be short.
-    pub near: u32,
+    pub near: u16,
 }
 
 /// Sets window and pacing for a budget in bytes a second on the wire; `acked` segments were
@@ -75,8 +76,12 @@ pub fn rate_apply(r: &mut State, w: &mut RawWindow, p: &Params, budget: u64, ack
     };
     w.pacing = payload_rate(w, budget);
     if rtt_us != 0 {
-        let cwnd = u64::from(windows).wrapping_mul(segments(budget, rtt_us, w.wire))
-            >> u32::from(r.member.draining > 1);
+        let mut cwnd = u64::from(windows).wrapping_mul(segments(budget, rtt_us, w.wire));
+        if r.member.draining > 1 {
+            cwnd >>= 1;
+        } else {
+            cwnd = cwnd.wrapping_add(segments(budget, r.member.back_us, w.wire));
+        }
         w.cwnd = cwnd.clamp(u64::from(least), u64::from(WINDOW_MAX)) as u32;
     } else {
         w.cwnd = w.cwnd.clamp(WINDOW_MIN, WINDOW_MAX);
@@ -103,7 +108,7 @@ pub fn rate_init(r: &mut State, a: &RawAck, receiver: u32) {
             ..Member::default()
         },
         started: 0,
-        near: u32::from((1..NEAR_US).contains(&a.rtt_us)),
+        near: u16::from((1..NEAR_US).contains(&a.rtt_us)),
     };
 }
 

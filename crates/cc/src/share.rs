@@ -19,6 +19,8 @@ use crate::guard::{Echo, Guard, TICK_SHIFT, allowed, draining, guard_ack};
 
 /// An epoch is 2 to this power nanoseconds.
 pub const EPOCH_SHIFT: u32 = 29;
+/// A window is larger for what the way back takes longer, in microseconds; for no more than this, which a receiver can feign.
+const BACK_MAX_US: u32 = 1 << 22;
 /// Ticks after which the unit of a receiver's clock is known.
 const CLOCK_TICKS: u32 = 512;
 /// So many flows of a receiver that wait for an answer are a crowd.
@@ -105,6 +107,8 @@ pub struct Member {
     pub origin_ms: u32,
     /// The shortest way there, by both clocks, in microseconds; 0: unknown.
     pub transit_us: u32,
+    /// What the way back takes longer than at its shortest, smoothed, in microseconds.
+    pub back_us: u32,
     /// [`draining`] of the link.
     pub draining: u32,
     /// Who acknowledges; not 0. Flows to one host have one receiver.
@@ -126,7 +130,8 @@ fn keeps_time(passed: u32, advance: u32, rtt_us: u32) -> bool {
 /// How much of a delay lies on the forward path, because only a queue there is ours. It is found from the receiver's
 /// timestamps (RFC 7323, section 5.4) where these count milliseconds: each tells when a segment arrived, and we know
 /// when it was sent. Clocks drift, so the forward delay is bounded by that of the whole round trip. A slow clock would
-/// hide a growing queue, so a clock is not believed if its error is larger than the delays of its answers allow.
+/// hide a growing queue, so a clock is not believed if its error is larger than the delays of its answers allow, nor before that
+/// can be known. What it shows until then is kept all the same: the way back may be free for no longer.
 fn forward(m: &mut Member, a: &RawAck, rtt_us: u32, excess_us: u32) -> u32 {
     let tick = (a.now_ns >> TICK_SHIFT) as u32;
     let passed = tick.wrapping_sub(m.origin);
@@ -139,7 +144,8 @@ fn forward(m: &mut Member, a: &RawAck, rtt_us: u32, excess_us: u32) -> u32 {
         m.origin_ms = a.stamp_ms;
         return excess_us;
     }
-    if passed < CLOCK_TICKS || !keeps_time(passed, advance, rtt_us) {
+    let young = passed < CLOCK_TICKS;
+    if !young && !keeps_time(passed, advance, rtt_us) {
         return excess_us;
     }
     let transit_us = a.stamp_ms.wrapping_mul(1000).wrapping_add(rtt_us);
@@ -150,7 +156,7 @@ fn forward(m: &mut Member, a: &RawAck, rtt_us: u32, excess_us: u32) -> u32 {
         beyond_us = if shorter { 0 } else { excess_us };
         m.transit_us = transit_us.wrapping_sub(beyond_us).max(1);
     }
-    beyond_us
+    if young { excess_us } else { beyond_us }
 }
 
 /// Empties a slot for an epoch.
@@ -317,10 +323,14 @@ pub fn share_ack(
         if m.min_rtt_us == 0 || m.path != s.guard.path {
             m.min_rtt_us = rtt_us;
             m.transit_us = 0;
+            m.back_us = 0;
         }
         m.path = s.guard.path;
         m.min_rtt_us = m.min_rtt_us.min(rtt_us);
-        excess_us = forward(m, a, rtt_us, rtt_us - m.min_rtt_us);
+        let whole_us = rtt_us - m.min_rtt_us;
+        excess_us = forward(m, a, rtt_us, whole_us);
+        let back_us = (whole_us - excess_us).min(BACK_MAX_US);
+        m.back_us = m.back_us - (m.back_us >> 3) + (back_us >> 3);
         s.now.excess_us = s.now.excess_us.wrapping_add(u64::from(excess_us));
         s.now.samples = s.now.samples.wrapping_add(1);
     }

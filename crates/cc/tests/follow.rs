@@ -37,6 +37,7 @@ fn link(lost: u64) -> Link {
         phases: CHANGES.to_vec(),
         queue: 750_000,
         back: 0,
+        upload_ms: 0,
         lost,
         noise: Noise::default(),
     }
@@ -250,6 +251,29 @@ fn a_queue_on_the_way_back_is_no_queue() {
             slow > 4.2 && wait < 150,
             "told {told}: {slow} of 5 Mbit/s, {wait} ms"
         );
+    }
+}
+
+/// As an upload keeps one beside a download: the window is as much larger.
+#[test]
+fn a_long_queue_on_the_way_back_slows_nothing() {
+    for rtt in [50, 500] {
+        for (told, least) in [(0, 16.0), (20, 19.0), (50, 16.0)] {
+            for upload_ms in [300, 1000, 2000] {
+                let busy = Link {
+                    phases: vec![phase(0, 20, rtt)],
+                    back: 100_000,
+                    upload_ms,
+                    ..link(0)
+                };
+                let tenths = World::new(busy, told, &[(0, 0)]).run(60);
+                let (rate, wait) = (between(&tenths, 20, 60).0[0], mean_wait(&tenths, 20, 60));
+                assert!(
+                    rate > least && wait < 80,
+                    "told {told}, {rtt} and {upload_ms} ms: {rate} of 20 Mbit/s, {wait} ms"
+                );
+            }
+        }
     }
 }
 

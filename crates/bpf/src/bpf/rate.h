@@ -7,6 +7,7 @@
  *   cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
  *            acknowledged and while a queue drains, half of one if that does not drain it, never
  *            less than 10, of a crowd that nobody answers 1
+ *          + share * back / wire, unless half of one drains; back: what the way back takes longer
  *
  * No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
  * Sockets of a link that nobody has configured are Reno (Hybla's rule with rho = 1).
@@ -30,8 +31,8 @@
 
 struct bp_rate {
 	struct bp_member member;
-	u32 started;		/* data was acknowledged under the rate control */
-	u32 near;		/* the handshake says that the path may be short */
+	u16 started;		/* data was acknowledged under the rate control */
+	u16 near;		/* the handshake says that the path may be short */
 };
 
 /* Gives the window what the budget allows; `acked` segments were acknowledged. */
@@ -51,7 +52,10 @@ BP_STEP bp_rate_apply(struct bp_rate *r, struct bp_window *w, const struct bp_pa
 	if (rtt_us) {
 		u64 cwnd = windows * bp_segments(budget, rtt_us, w->wire);
 
-		cwnd >>= r->member.draining > 1;
+		if (r->member.draining > 1)
+			cwnd >>= 1;
+		else
+			cwnd += bp_segments(budget, r->member.back_us, w->wire);
 		w->cwnd = bp_min(bp_max(cwnd, least), BP_RATE_WINDOW_MAX);
 	} else {
 		w->cwnd = bp_min(bp_max(w->cwnd, BP_RATE_WINDOW_MIN), BP_RATE_WINDOW_MAX);
@@ -83,6 +87,7 @@ static __always_inline void bp_rate_init(struct bp_rate *r, const struct bp_ack 
 	r->member.origin = a->stamp_ms ? bp_max(tick, 1u) : 0;
 	r->member.origin_ms = a->stamp_ms;
 	r->member.transit_us = 0;
+	r->member.back_us = 0;
 	r->member.draining = 0;
 	r->member.receiver = bp_max(receiver, 1u);
 	r->member.joining = 1;

@@ -20,6 +20,7 @@
 
 #define BP_EPOCH_SHIFT 29
 #define BP_CLOCK_TICKS 512u	/* after which the unit of a clock is known */
+#define BP_BACK_MAX_US (1u << 22)	/* a receiver can feign it */
 #define BP_CROWD 16u		/* so many flows of a receiver that wait for an answer are a crowd */
 #define BP_UNANSWERED_EPOCHS 64u	/* after which a receiver is a new one */
 #define BP_DRIFT_SHIFT 8	/* a clock that is wrong by more than 1/256 is none */
@@ -66,6 +67,7 @@ struct bp_member {
 	u32 origin;		/* when the receiver's clock was first seen, in ticks; 0: never */
 	u32 origin_ms;		/* and what it showed */
 	u32 transit_us;		/* the shortest way there, by both clocks; 0: unknown */
+	u32 back_us;		/* what the way back takes longer, smoothed */
 	u32 draining;		/* bp_draining of the link */
 	u32 receiver;		/* who acknowledges; not 0. Flows to one host have one receiver */
 	u32 joining;		/* nothing was acknowledged yet; 2: nor of many others of its receiver */
@@ -90,7 +92,8 @@ static __always_inline u32 bp_keeps_time(u32 passed, u32 advance, u32 rtt_us)
  * may. By the receiver's timestamps (RFC 7323, section 5.4), where these count milliseconds; each says
  * when a segment arrived, of which we know when it was sent. Clocks drift: the way there never takes
  * longer than the way there and back. One that is slow would hide the queue that it drifts away from,
- * so none is believed that is further off than the delays of its answers allow.
+ * so none is believed that is further off than the delays of its answers allow, nor before that can be
+ * known. What it shows until then is kept all the same: the way back may be free for no longer.
  */
 static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *a, u32 rtt_us,
 				      u32 excess_us)
@@ -98,6 +101,7 @@ static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *
 	u32 tick = (u32)(a->now_ns >> BP_TICK_SHIFT);
 	u32 passed = tick - m->origin;
 	u32 advance = a->stamp_ms - m->origin_ms;
+	u32 young = passed < BP_CLOCK_TICKS;
 	u32 transit_us, beyond_us;
 
 	if (!a->stamp_ms)
@@ -107,7 +111,7 @@ static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *
 		m->origin_ms = a->stamp_ms;
 		return excess_us;
 	}
-	if (passed < BP_CLOCK_TICKS || !bp_keeps_time(passed, advance, rtt_us))
+	if (!young && !bp_keeps_time(passed, advance, rtt_us))
 		return excess_us;
 	transit_us = a->stamp_ms * 1000 + rtt_us - (u32)(a->now_ns / 1000);
 	beyond_us = transit_us - m->transit_us;
@@ -115,7 +119,7 @@ static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *
 		beyond_us = m->transit_us && beyond_us >> 31 ? 0 : excess_us;
 		m->transit_us = bp_max(transit_us - beyond_us, 1u);
 	}
-	return beyond_us;
+	return young ? excess_us : beyond_us;
 }
 
 static __always_inline void bp_slot_start(struct bp_slot *s, u32 epoch)
@@ -283,6 +287,7 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_receiver *
 	u64 bytes = (u64)bp_min(a->acked, BP_SEGMENTS_MAX) * bp_min(wire, 131071u);
 	u32 epoch = bp_turn(s, a->now_ns);
 	u32 rtt_us = bp_min(a->rtt_us, BP_RTT_MAX_US);
+	u32 back_us;
 	u64 lost = (u64)bp_min(a->lost, BP_SEGMENTS_MAX) * bp_min(wire, 131071u);
 	struct bp_echo echo = { .now_ns = a->now_ns, .bytes = bytes, .lost = lost, .rtt_us = rtt_us };
 
@@ -303,10 +308,14 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_receiver *
 		if (!m->min_rtt_us || m->path != s->guard.path) {
 			m->min_rtt_us = rtt_us;
 			m->transit_us = 0;
+			m->back_us = 0;
 		}
 		m->path = s->guard.path;
 		m->min_rtt_us = bp_min(m->min_rtt_us, rtt_us);
-		echo.excess_us = bp_forward(m, a, rtt_us, rtt_us - m->min_rtt_us);
+		back_us = rtt_us - m->min_rtt_us;
+		echo.excess_us = bp_forward(m, a, rtt_us, back_us);
+		back_us = bp_min(back_us - echo.excess_us, BP_BACK_MAX_US);
+		m->back_us = m->back_us - (m->back_us >> 3) + (back_us >> 3);
 		s->now.excess_us += echo.excess_us;
 		s->now.samples++;
 	}

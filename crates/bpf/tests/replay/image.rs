@@ -7,11 +7,12 @@ use bentpipe_cc::{hybla, rate_control};
 
 /// One field of a C structure.
 pub(crate) enum Field<'a> {
+    Half(&'a mut u16),
     Word(&'a mut u32),
     Long(&'a mut u64),
     Pad,
 }
-use Field::{Long, Pad, Word};
+use Field::{Half, Long, Pad, Word};
 
 /// A twin of a C structure: its fields in the order of the C side, padding named.
 pub(crate) trait Image {
@@ -23,6 +24,7 @@ pub(crate) trait Image {
     {
         for field in self.clone().fields() {
             match field {
+                Half(half) => bytes.extend(half.to_ne_bytes()),
                 Word(word) => bytes.extend(word.to_ne_bytes()),
                 Long(long) => bytes.extend(long.to_ne_bytes()),
                 Pad => bytes.extend([0; 4]),
@@ -33,9 +35,14 @@ pub(crate) trait Image {
     /// Takes its bytes off the front.
     fn read(&mut self, bytes: &mut &[u8]) {
         for field in self.fields() {
-            let size = if matches!(field, Long(_)) { 8 } else { 4 };
+            let size = match field {
+                Half(_) => 2,
+                Word(_) | Pad => 4,
+                Long(_) => 8,
+            };
             let (head, rest) = bytes.split_at(size);
             match field {
+                Half(half) => *half = u16::from_ne_bytes(head.try_into().expect("of this size")),
                 Word(word) => *word = u32::from_ne_bytes(head.try_into().expect("of this size")),
                 Long(long) => *long = u64::from_ne_bytes(head.try_into().expect("of this size")),
                 Pad => {}
@@ -118,21 +125,17 @@ impl Image for rate_control::State {
             origin,
             origin_ms,
             transit_us,
+            back_us,
             draining,
             receiver,
             joining,
         } = &mut self.member;
         let link = [epoch, hungry, min_rtt_us, path];
-        let clock = [origin, origin_ms, transit_us];
+        let clock = [origin, origin_ms, transit_us, back_us];
         let words = link.into_iter().chain(clock);
-        let flow = [
-            draining,
-            receiver,
-            joining,
-            &mut self.started,
-            &mut self.near,
-        ];
-        words.chain(flow).map(Word).collect()
+        let words = words.chain([draining, receiver, joining]).map(Word);
+        let flow = [&mut self.started, &mut self.near].map(Half);
+        words.chain(flow).collect()
     }
 }
 

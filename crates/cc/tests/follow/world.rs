@@ -42,6 +42,9 @@ pub(crate) struct Link {
     /// Acknowledgements a second that the way back carries, beside 0.3 s of them in its queue; what finds
     /// that full is acknowledged by the next. 0: any number, and the receiver has no clock.
     pub(crate) back: u64,
+    /// Others' data keep a queue of up to so many milliseconds on the way back from the second second on, and more than half of it:
+    /// as an upload by loss-based TCP does.
+    pub(crate) upload_ms: u64,
     /// One packet in so many is lost; 0: none is.
     pub(crate) lost: u64,
     pub(crate) noise: Noise,
@@ -62,6 +65,15 @@ pub(crate) struct Noise {
 }
 
 impl Link {
+    fn upload_us(&self, passed: u64) -> u64 {
+        let full = self.upload_ms * 1000;
+        match passed / MS {
+            ms @ 2000..4000 => full * (ms - 2000) / 2000,
+            0..4000 => 0,
+            ms => full / 2 + full / 2 * (ms % 8000) / 8000,
+        }
+    }
+
     fn clock_ms(&self, now: u64) -> u32 {
         if self.back == 0 {
             return 0;
@@ -293,6 +305,7 @@ impl World {
         let drawn = draw((there / (500 * MS)) ^ (noise.seed << 21));
         let wander = drawn % (noise.wander * MS).max(1);
         let back = self.back_free.max(there) + phase.rtt * MS / 2 + jitter + wander;
+        let back = back + self.link.upload_us(there - START) * 1000;
         let back = delayed(back, noise.late, noise.seed);
         // Nothing overtakes.
         let back = back.max(self.last);
