@@ -338,10 +338,16 @@ fn rose(g: &mut Guard, p: &Params, t: &Sample) {
     }
 }
 
+/// Whether a delay ends what is tried: where the delay varies by itself it does not while `more` is delivered.
+fn waits(g: &Guard, t: &Sample, more: bool) -> bool {
+    !quiet(t) && (!more || g.varies_us == 0)
+}
+
 fn growing(g: &mut Guard, p: &Params, t: &Sample) {
-    if !quiet(t) {
+    let more = t.rate >= g.before.wrapping_add(g.before >> 3);
+    if waits(g, t, more) {
         full(g, p, t);
-    } else if t.due && t.rate < g.before.wrapping_add(g.before >> 3) {
+    } else if t.due && !more {
         settle(g, p, g.known.max(t.rate));
         rest(g, t);
     } else {
@@ -391,12 +397,13 @@ fn probed(g: &mut Guard, p: &Params, t: &Sample) {
     } else {
         g.cap.wrapping_sub(g.known) >> 1
     };
+    let more = t.rate >= g.before.wrapping_add(least);
     if doubtful(t) {
         settle(g, p, g.known);
         rest(g, t);
-    } else if !quiet(t) {
+    } else if waits(g, t, more) {
         full(g, p, t);
-    } else if t.rate >= g.before.wrapping_add(least) {
+    } else if more {
         g.age = 0;
         g.known = g.cap;
         g.step = if g.step >= probes(g, p) {
@@ -422,14 +429,17 @@ fn probed(g: &mut Guard, p: &Params, t: &Sample) {
 }
 
 /// Learns by how much the delay varies by itself, of which 1/128 is forgotten each slot. What falls by less than 1/16
-/// of the time may be a queue that drains, since as much of what may be sent need not have been.
+/// of the time may be a queue that drains, since as much of what may be sent need not have been. While more is tried on a link of
+/// unknown rate no queue drains.
 fn learn(g: &mut Guard, p: &Params, t: &Sample) {
     let all = allowed(g, p);
     let slow_us = t.delay_us.wrapping_add((t.span_us >> 4) as u32);
     let fall_us = g.last_us.saturating_sub(slow_us);
     g.varies_us -= g.varies_us >> 7;
     g.last_us = 0;
-    if g.level_us == 0 && g.step == REST && t.rate >= all - (all >> 4) && t.hungry && t.due {
+    let tries = p.rate == 0 && g.step != REST;
+    let delivers = tries || t.rate >= all - (all >> 4) && t.due;
+    if g.level_us == 0 && t.hungry && delivers {
         g.last_us = t.delay_us;
         g.varies_us = g.varies_us.max(fall_us.min(t.limit_us * VARIES));
     }

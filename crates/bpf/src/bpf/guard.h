@@ -346,14 +346,21 @@ static __always_inline void bp_rose(struct bp_guard *g, const struct bp_params *
 	}
 }
 
+/* Whether a delay ends what is tried: where the delay varies by itself it does not while `more` is delivered. */
+static __always_inline u32 bp_waits(const struct bp_guard *g, const struct bp_sample *t, u32 more)
+{
+	return !bp_quiet(t) && (!more || !g->varies_us);
+}
+
 static __always_inline void bp_growing(struct bp_guard *g, const struct bp_params *p,
 				    const struct bp_sample *t)
 {
 	u64 time_us = (u64)t->rtt_us + BP_SLOT_US;
+	u32 more = t->rate >= g->before + (g->before >> 3);
 
-	if (!bp_quiet(t)) {
+	if (bp_waits(g, t, more)) {
 		bp_full(g, p, t);
-	} else if (t->due && t->rate < g->before + (g->before >> 3)) {
+	} else if (t->due && !more) {
 		bp_settle(g, p, bp_max(g->known, t->rate));
 		bp_rest(g, t);
 	} else {
@@ -399,13 +406,14 @@ static __always_inline void bp_probed(struct bp_guard *g, const struct bp_params
 	/* A full link delivers 1/31 more than at rest, one with room at least 2/31; then no more. */
 	u64 least = g->step == BP_PROBE ? (g->before >> 5) + (g->before >> 6)
 					: (g->cap - g->known) >> 1;
+	u32 more = t->rate >= g->before + least;
 
 	if (bp_doubtful(t)) {
 		bp_settle(g, p, g->known);
 		bp_rest(g, t);
-	} else if (!bp_quiet(t)) {
+	} else if (bp_waits(g, t, more)) {
 		bp_full(g, p, t);
-	} else if (t->rate >= g->before + least) {
+	} else if (more) {
 		g->age = 0;
 		g->known = g->cap;
 		g->step = g->step >= bp_probes(g, p) ? BP_GROW : g->step + 1;
@@ -421,7 +429,7 @@ static __always_inline void bp_probed(struct bp_guard *g, const struct bp_params
 /*
  * Learns by how much the delay varies by itself, of which 1/128 is forgotten each slot. What falls by
  * less than 1/16 of the time may be a queue that drains, since as much of what may be sent need not
- * have been.
+ * have been. While more is tried on a link of unknown rate no queue drains.
  */
 static __always_inline void bp_learn(struct bp_guard *g, const struct bp_params *p,
 				     const struct bp_sample *t)
@@ -431,7 +439,9 @@ static __always_inline void bp_learn(struct bp_guard *g, const struct bp_params 
 
 	g->varies_us -= g->varies_us >> 7;
 	g->last_us = 0;
-	if (g->level_us || g->step != BP_REST || t->rate < all - (all >> 4) || !t->hungry || !t->due)
+	if (g->level_us || !t->hungry)
+		return;
+	if ((p->rate || g->step == BP_REST) && (t->rate < all - (all >> 4) || !t->due))
 		return;
 	g->last_us = t->delay_us;
 	if (last_us <= slow_us)
