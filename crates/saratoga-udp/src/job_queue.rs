@@ -1,7 +1,8 @@
 //! The queue of a client's jobs, and how many of them go at once.
 //!
 //! A few jobs go at once whatever they are. Beyond these, short ones are begun until what is under way fills the link
-//! for [`AHEAD`], so that none waits for another's round trips. However long a job is, it counts as one of the few there:
+//! for [`AHEAD`], so that none waits for another's round trips; for longer where such jobs take longer, over longer round trips
+//! or because a session begins slowly. However long a job is, it counts as one of the few there:
 //! as many of them fill the link, and one leaves the rest to short ones. When the server has no room for one more session,
 //! it is asked again when a session of ours is over, and where few are under way after a pause too. How many sessions it
 //! takes is found out as TCP finds out a window: half as many after a refusal, once for all that went side by side, and more
@@ -13,8 +14,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Jobs are begun until those under way fill the line for so long: the time of a put over a geostationary satellite,
-/// which takes two round trips.
-const AHEAD: Duration = Duration::from_millis(1200);
+/// which takes two round trips; where jobs take longer for almost as long as they do, and no longer than the second.
+const AHEAD: [Duration; 2] = [Duration::from_millis(1200), Duration::from_secs(12)];
 /// Jobs at once at most.
 const MOST: usize = 250;
 /// The approximate octets on the line of a job besides its content: REQUEST, METADATA twice and STATUS.
@@ -90,6 +91,8 @@ pub(crate) struct JobQueue {
     /// Jobs at once at most, of any length.
     most: usize,
     rate: Rate,
+    /// How long short jobs take, each in the proportion of its length.
+    takes: Duration,
     /// Sessions for which the server has room, as far as that is known, and when it was found to be less. Refusals of what was
     /// begun before say nothing new.
     room: f64,
@@ -114,6 +117,7 @@ impl JobQueue {
             parallel,
             most: MOST.max(parallel).min(able),
             rate,
+            takes: Duration::ZERO,
             room: MOST as f64,
             fell_at: Instant::ZERO,
             pause: None,
@@ -151,6 +155,14 @@ impl JobQueue {
         self.rate = rate;
     }
 
+    /// Octets that are to be under way; of a job no more than the second count.
+    fn budget(&self) -> (u64, u64) {
+        // All of what they take would be kept up by the queue of a full line.
+        let [least, most] = AHEAD;
+        let Bytes(budget) = self.rate.over((self.takes * 7 / 8).clamp(least, most));
+        (budget, budget.div_ceil(self.parallel as u64))
+    }
+
     /// What to begin now, if anything.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Entry> {
         if self.pause.is_some_and(|pause| now < pause.until) {
@@ -158,8 +170,7 @@ impl JobQueue {
         }
         let next = self.waiting.front()?;
         let count = self.under_way.len();
-        let Bytes(budget) = self.rate.over(AHEAD);
-        let most = budget.div_ceil(self.parallel as u64);
+        let (budget, most) = self.budget();
         let costs = || {
             let all = self.under_way.values().chain([next]);
             sum(all.map(|entry| cost(&entry.job).min(most)))
@@ -253,6 +264,13 @@ impl JobQueue {
     /// `entry` is done, or failed for another reason than want of room.
     pub(crate) fn settled(&mut self, entry: &Entry, now: Instant) {
         self.files_over += usize::from(!entry.job.is_list());
+        let (budget, most) = self.budget();
+        let cost = cost(&entry.job);
+        if cost < most {
+            let part = cost as f64 / budget as f64;
+            let took = now.since(entry.began).min(AHEAD[1] * 2);
+            self.takes = self.takes.mul_f64(1.0 - part) + took.mul_f64(part);
+        }
         self.room = (self.room.max(1.0) + GROWTH).min(MOST as f64);
         self.pause = None;
         self.taken_at = now;
@@ -348,6 +366,30 @@ mod tests {
         let mut slow = job_queue(1000, 1000);
         slow.set_rate(Rate::from_bits_per_sec(64_000));
         assert_eq!(fill(&mut slow, &mut 0, START), 8);
+    }
+
+    #[test]
+    fn where_files_take_long_more_of_them_go_at_once() {
+        // Each is 100 ms of the line, beside which it takes so many seconds.
+        for (takes, count) in [(1, 12), (2, 17), (8, 70), (30, 120)] {
+            let mut job_queue = job_queue(10_000, 99_500);
+            let mut under_way = VecDeque::new();
+            for ms in (0..200_000).step_by(100) {
+                let now = START + Duration::from_millis(ms);
+                let over = under_way.front().is_some_and(|(_, at)| *at <= now);
+                if let Some((id, _)) = over.then(|| under_way.pop_front()).flatten() {
+                    let entry = job_queue.over(id).unwrap();
+                    job_queue.settled(&entry, now);
+                }
+                while let Some(entry) = job_queue.next(now) {
+                    let id = entry.number as u32;
+                    under_way.push_back((id, now + Duration::from_secs(takes)));
+                    job_queue.begun(id, entry, now);
+                }
+            }
+            let counts = under_way.len();
+            assert!(counts.abs_diff(count) < 2, "{takes} s: {counts}");
+        }
     }
 
     #[test]
