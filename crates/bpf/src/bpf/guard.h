@@ -356,7 +356,7 @@ static __always_inline void bp_growing(struct bp_guard *g, const struct bp_param
 				    const struct bp_sample *t)
 {
 	u64 time_us = (u64)t->rtt_us + BP_SLOT_US;
-	u32 more = t->rate >= g->before + (g->before >> 3);
+	u32 more = bp_hide(t->rate >= g->before + (g->before >> 3), t->now_ns);
 
 	if (bp_waits(g, t, more)) {
 		bp_full(g, p, t);
@@ -406,7 +406,7 @@ static __always_inline void bp_probed(struct bp_guard *g, const struct bp_params
 	/* A full link delivers 1/31 more than at rest, one with room at least 2/31; then no more. */
 	u64 least = g->step == BP_PROBE ? (g->before >> 5) + (g->before >> 6)
 					: (g->cap - g->known) >> 1;
-	u32 more = t->rate >= g->before + least;
+	u32 more = bp_hide(t->rate >= g->before + least, t->now_ns);
 
 	if (bp_doubtful(t)) {
 		bp_settle(g, p, g->known);

@@ -101,7 +101,7 @@ static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *
 	u32 tick = (u32)(a->now_ns >> BP_TICK_SHIFT);
 	u32 passed = tick - m->origin;
 	u32 advance = a->stamp_ms - m->origin_ms;
-	u32 young = passed < BP_CLOCK_TICKS;
+	u32 young = bp_hide(passed < BP_CLOCK_TICKS, a->now_ns);
 	u32 transit_us, beyond_us;
 
 	if (!a->stamp_ms)
@@ -119,7 +119,7 @@ static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *
 		beyond_us = m->transit_us && beyond_us >> 31 ? 0 : excess_us;
 		m->transit_us = bp_max(transit_us - beyond_us, 1u);
 	}
-	return young ? excess_us : beyond_us;
+	return bp_hide(young ? excess_us : beyond_us, a->now_ns);
 }
 
 static __always_inline void bp_slot_start(struct bp_slot *s, u32 epoch)
@@ -314,7 +314,7 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_receiver *
 		m->min_rtt_us = bp_min(m->min_rtt_us, rtt_us);
 		back_us = rtt_us - m->min_rtt_us;
 		echo.excess_us = bp_forward(m, a, rtt_us, back_us);
-		back_us = bp_min(back_us - echo.excess_us, BP_BACK_MAX_US);
+		back_us = bp_hide(bp_min(back_us - echo.excess_us, BP_BACK_MAX_US), a->now_ns);
 		m->back_us = m->back_us - (m->back_us >> 3) + (back_us >> 3);
 		s->now.excess_us += echo.excess_us;
 		s->now.samples++;

@@ -13,7 +13,7 @@ use bentpipe_cc::hybla::{self, ESTIMATED, hybla_ack, hybla_init, hybla_ssthresh}
 use bentpipe_cc::rate_control::{self, rate_apply, rate_forget, rate_init, rate_yields};
 use bentpipe_cc::share::{Receiver, Share, begin, join, share_ack};
 use bentpipe_tcp as tcp;
-use image::Field::{Long, Pad, Word};
+use image::Field::{Half, Long, Pad, Word};
 use image::{Image, RECEIVER, RECEIVERS_AT, SHARE_AT, STEP, WINDOW_AT, YIELDS_AT, context, read};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -107,6 +107,7 @@ impl Trace {
             let mut bytes = garbage.as_slice();
             for field in image.fields() {
                 match field {
+                    Half(half) => *half = u16::from_ne_bytes(take(&mut bytes)),
                     Word(word) => *word = u32::from_ne_bytes(take(&mut bytes)),
                     Long(long) => *long = u64::from_ne_bytes(take(&mut bytes)),
                     Pad => {}
