@@ -379,3 +379,24 @@ fn that_all_is_there_counts_only_with_an_echo_of_this_session() {
     sender.input((), complete(None), at(200));
     assert_eq!(events(&mut sender), []);
 }
+
+/// METADATA that DATA overtakes begins the session that the peer does not know: it is said again.
+#[test]
+fn who_is_sent_a_file_blindly_and_does_not_know_it_is_told_of_it_again() {
+    for blind in [false, true] {
+        let config = sender::Config {
+            blind,
+            ..sending(SIZE)
+        };
+        let mut sender = Sender::new(config, at(0));
+        frames(&mut sender, at(0));
+        let unknown = Status {
+            code: Code::UNKNOWN_ID,
+            ..status(0, 0, &[])
+        };
+        sender.input((), Frame::Status(unknown), at(1500));
+        let sent = frames(&mut sender, at(1500));
+        let told = sent.iter().any(|frame| matches!(frame, Frame::Metadata(_)));
+        assert_eq!((told, events(&mut sender).is_empty()), (blind, blind));
+    }
+}

@@ -32,6 +32,8 @@ impl Sender {
         // "METADATA required" ends a session by the letter, but its mend is at hand. One revision of
         // the draft writes 10 for 0x10.
         let strict = [Code::METADATA_REQUIRED, Code::BAD_FRAME].contains(&status.code);
+        // METADATA alone begins a session that was not asked for, and DATA may overtake it.
+        let strict = strict || self.config.blind && status.code == Code::UNKNOWN_ID;
         if strict && self.state == State::Sending && self.metadata_sent < MOST_METADATA {
             return self.want_metadata(now);
         }
