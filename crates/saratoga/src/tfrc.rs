@@ -16,6 +16,9 @@
 //!   count as received from the first report on that names it, and the rate does not double meanwhile.
 //! - Losses are dated by the report that shows them: those of reports within one round trip are one
 //!   event. Reports come four times a round trip, so intervals are exact to a quarter of one.
+//! - What is lost in an outage (nothing came back for so long that the rate was halved) ends no slow start: it would make
+//!   one interval of what was left of the rate (section 6.3.1), out of which it grows by a packet a round trip at most. Slow
+//!   start goes on from there.
 //! - No oscillation prevention (section 4.5), and no history discounting (section 5.5).
 
 use crate::suspects::Verdict;
@@ -27,6 +30,8 @@ use std::collections::VecDeque;
 const WEIGHTS: [f64; 8] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
 /// Reports of which the received rate is remembered at most.
 const MOST_REPORTS: usize = 64;
+/// In so many reports after an outage, of two round trips, is shown what was lost in it.
+const EXCUSED: u32 = 8;
 /// The longest back-off interval, t_mbi (section 4.3).
 const T_MBI: f64 = 64.0;
 
@@ -62,6 +67,8 @@ pub(crate) struct Tfrc {
     passed: f64,
     /// When the rate is halved for want of reports.
     halve_at: Instant,
+    /// Reports that may still show what was lost in an outage.
+    excused: u32,
 }
 
 impl Tfrc {
@@ -78,6 +85,7 @@ impl Tfrc {
             received: VecDeque::new(),
             passed: 1.0,
             halve_at: now + Duration::from_secs(2),
+            excused: 0,
         }
     }
 
@@ -102,7 +110,7 @@ impl Tfrc {
             lost,
             doubt,
         } = feedback.verdict;
-        if lost > 0 {
+        if lost > 0 && (self.event.is_some() || self.excused == 0) {
             self.lose(feedback.number, feedback.round_trip, now);
         }
         let arrived = late as f64 - named as f64;
@@ -113,6 +121,7 @@ impl Tfrc {
                 *received = (*received + arrived / self.passed).max(0.0);
             }
         } else {
+            self.excused = self.excused.saturating_sub(1);
             self.passed = now.since(self.last.1).as_secs_f64().max(1e-4);
             let sent = feedback.number.saturating_sub(self.last.0) as f64 * self.segment;
             self.last = (feedback.number, now);
@@ -172,6 +181,7 @@ impl Tfrc {
             return;
         }
         self.rate = (self.rate / 2.0).max(self.segment / T_MBI);
+        self.excused = EXCUSED;
         let round_trip = round_trip.unwrap_or(Duration::from_millis(500));
         self.arm(round_trip.max(interval), now);
     }

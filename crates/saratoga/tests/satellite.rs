@@ -26,6 +26,7 @@ fn transfer(size: u64, seed: u64, bit_errors: f64, congestion: Congestion) -> Ru
         seldom: None,
         longest_back: None,
         jitter: Duration::ZERO,
+        outage: None,
     };
     path.transfer(sender::Config {
         congestion,
@@ -119,6 +120,7 @@ fn packets_get_short_enough_for_the_path() {
             seldom: None,
             longest_back: None,
             jitter: Duration::ZERO,
+            outage: None,
         };
         let run = path.transfer(sending(size));
         // What goes before it is found out, and each repair as often as an idle line sends one.
@@ -158,6 +160,7 @@ fn long_packets_that_pass_now_and_then_are_no_good() {
             seldom: Some(seldom),
             longest_back: None,
             jitter: Duration::ZERO,
+            outage: None,
         };
         let run = path.transfer(sending(8_000_000));
         let took = run.known.since(Instant::ZERO);
@@ -178,6 +181,7 @@ fn a_transfer_in_vain_ends() {
         seldom: None,
         longest_back: None,
         jitter: Duration::ZERO,
+        outage: None,
     };
     // No packet of any length that is tried leaves a short one over.
     let failed = path.attempt(sending(1_144_500)).err().unwrap();
@@ -221,6 +225,7 @@ fn files_of_about_4_gib_arrive() {
             seldom: None,
             longest_back: None,
             jitter: Duration::ZERO,
+            outage: None,
         };
         let run = path.transfer(sender::Config {
             rate,
@@ -251,6 +256,7 @@ fn lists_get_short_enough_for_the_way_back() {
             seldom: None,
             longest_back: Some(Bytes(1000)),
             jitter: Duration::ZERO,
+            outage: None,
         };
         let run = path.transfer(sender::Config {
             rate,

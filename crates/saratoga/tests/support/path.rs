@@ -3,7 +3,7 @@
 
 use crate::support::receiving;
 use bentpipe_base::{Bytes, Instant, Machine, Probability, Rate, Stream};
-use bentpipe_link::channel::BitError;
+use bentpipe_link::channel::{BitError, Outage};
 use bentpipe_link::{Direction, Settings};
 use bentpipe_saratoga::{Receiver, Sender, receiver, sender};
 use bentpipe_wire::saratoga::Frame;
@@ -25,6 +25,8 @@ pub(crate) struct Path {
     pub(crate) longest_back: Option<Bytes>,
     /// Each packet comes up to so much later, by chance, and others overtake it.
     pub(crate) jitter: Duration,
+    /// When nothing gets through, and for how long.
+    pub(crate) outage: Option<(Duration, Duration)>,
 }
 
 /// What comes out of a line, and then comes later than others.
@@ -80,13 +82,16 @@ impl Path {
         let settings = Settings {
             rate: Some(self.rate),
             delay: self.round_trip / 2,
-            channels: vec![Box::new(BitError::new(
-                Probability::new(self.bit_errors).unwrap(),
-            ))],
+            channels: vec![
+                Box::new(BitError::new(Probability::new(self.bit_errors).unwrap())),
+                Box::new(Outage::new(self.outage)),
+            ],
             ..Settings::default()
         };
+        let mut line = Direction::new(settings, self.seed, name, bentpipe_base::Silent);
+        line.begin(Instant::ZERO);
         Late {
-            line: Direction::new(settings, self.seed, name, bentpipe_base::Silent),
+            line,
             jitter: self.jitter,
             dice: Stream::new(self.seed, &format!("{name}.late")),
             way: BTreeMap::new(),
