@@ -16,7 +16,7 @@
 //!   count as received from the first report on that names it, and the rate does not double meanwhile.
 //! - Losses are dated by the report that shows them: those of reports within one round trip are one
 //!   event. Reports come four times a round trip, so intervals are exact to a quarter of one.
-//! - What is lost in an outage (nothing came back for so long that the rate was halved) ends no slow start: it would make
+//! - What is lost in an outage (nothing came back for a round trip) ends no slow start: it would make
 //!   one interval of what was left of the rate (section 6.3.1), out of which it grows by a packet a round trip at most. Slow
 //!   start goes on from there.
 //! - No oscillation prevention (section 4.5), and no history discounting (section 5.5).
@@ -121,8 +121,12 @@ impl Tfrc {
                 *received = (*received + arrived / self.passed).max(0.0);
             }
         } else {
-            self.excused = self.excused.saturating_sub(1);
             self.passed = now.since(self.last.1).as_secs_f64().max(1e-4);
+            let silent = self.passed > round_trip.max(4.0 * feedback.interval.as_secs_f64());
+            self.excused = match silent {
+                true => EXCUSED,
+                false => self.excused.saturating_sub(1),
+            };
             let sent = feedback.number.saturating_sub(self.last.0) as f64 * self.segment;
             self.last = (feedback.number, now);
             // Half a packet or more is cut off at either end of what is counted.
@@ -181,7 +185,6 @@ impl Tfrc {
             return;
         }
         self.rate = (self.rate / 2.0).max(self.segment / T_MBI);
-        self.excused = EXCUSED;
         let round_trip = round_trip.unwrap_or(Duration::from_millis(500));
         self.arm(round_trip.max(interval), now);
     }
