@@ -33,7 +33,7 @@ enum Policed {
 pub(crate) struct FallBack {
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) ready: bool,
-    /// What had come on it when QUIC was found silent, until more has: it may be as silent.
+    /// What had come on it when QUIC or itself was found silent, until more has: it may be as silent.
     doubted: Option<u64>,
     /// UDP does not get through.
     pub(crate) blocked: bool,
@@ -226,6 +226,16 @@ impl Driver {
         if let Some(connection) = fall.stands() {
             fall.doubted = Some(self.side.received(connection));
             self.side.ping(connection);
+            asking.tell();
+        }
+    }
+
+    /// Near: the TCP connection does not answer.
+    pub(crate) fn doubt_tcp(&mut self, silent: ConnectionId) {
+        if let Part::Near(asking) = &mut self.part
+            && asking.fall_back.stands() == Some(silent)
+        {
+            asking.fall_back.doubted = Some(self.side.received(silent));
             asking.tell();
         }
     }

@@ -4,7 +4,8 @@
 //! is believed of nobody, for anybody may send it: it makes the driver ask. Who answers nothing for a second is asked for no more tunnels, and
 //! who answers nothing for three is gone.
 //! While there are flows, who is silent is asked each second, so that a dead peer is found out. A link that is out says
-//! nothing by ICMP, and flows wait for it until the connection's idle timeout.
+//! nothing by ICMP, and flows wait for it until the connection's idle timeout. New ones do not wait for a TCP connection that has not
+//! answered for [`SILENT_TCP`]: nothing stands by beside it, and what is on the way may have forgotten it.
 
 use crate::driver::Driver;
 use bentpipe_base::Instant;
@@ -17,6 +18,10 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long a peer is silent of whom ICMP says that it does not listen, until it is gone.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long a TCP connection may leave a question unanswered, and how long one whose own address this machine has no more.
+const SILENT_TCP: Duration = Duration::from_secs(5);
+const HOMELESS: Duration = Duration::from_secs(2);
+
 /// The peer of a connection that stands.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -27,8 +32,8 @@ pub(crate) struct Peer {
     /// Datagrams that had come of it at the last look, and when the last of them was noticed.
     received: u64,
     heard: Instant,
-    /// It was asked at the last look, and nothing has come since.
-    asked: bool,
+    /// It was asked then, and nothing has come since.
+    asked: Option<Instant>,
 }
 
 impl Peer {
@@ -39,7 +44,7 @@ impl Peer {
             since: now,
             received: 0,
             heard: now,
-            asked: false,
+            asked: None,
         }
     }
 }
@@ -89,12 +94,12 @@ impl Driver {
         self.make_room();
         self.end_idle_udp();
         let refused = self.watch.refused;
-        let mut gone: Vec<ConnectionId> = Vec::new();
+        let (mut gone, mut silent, mut homeless) = (Vec::new(), Vec::new(), Vec::new());
         let (mut suspected, mut doubted) = (false, false);
         for (&id, peer) in &mut self.connections {
             let received = self.side.received(id);
             if received != peer.received {
-                (peer.received, peer.heard, peer.asked) = (received, now, false);
+                (peer.received, peer.heard, peer.asked) = (received, now, None);
                 continue;
             }
             // What ICMP says is about datagrams.
@@ -103,8 +108,13 @@ impl Driver {
                 gone.push(id);
             } else {
                 suspected |= is_refused;
-                doubted |= is_refused && peer.asked;
-                peer.asked = true;
+                doubted |= is_refused && peer.asked.is_some();
+                let asked = now.since(*peer.asked.get_or_insert(now));
+                if id.is_elsewhere() && asked >= SILENT_TCP {
+                    silent.push(id);
+                } else if id.is_elsewhere() && asked >= HOMELESS && self.tcp.is_homeless(id) {
+                    homeless.push(id);
+                }
                 self.side.ping(id);
             }
         }
@@ -112,6 +122,13 @@ impl Driver {
             self.watch.refused = None;
         }
         self.doubt(doubted);
+        for id in silent {
+            self.doubt_tcp(id);
+        }
+        for id in homeless {
+            let why = "this machine does not have its address any more";
+            self.side.http2.fail(id, why);
+        }
         for id in gone {
             let reason = "nothing listens at the peer";
             self.side.close(id, reason, now);

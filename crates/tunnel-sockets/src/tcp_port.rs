@@ -13,7 +13,7 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 /// Reads of a socket before others have their turn: what one says may cost far more time than its bytes.
 const ROUNDS: usize = 16;
@@ -127,6 +127,16 @@ impl TcpPort {
     /// The socket of a connection.
     pub(crate) fn socket(&self, connection: ConnectionId) -> Option<&TcpStream> {
         self.sockets.get(&connection).map(|it| &it.socket)
+    }
+
+    /// Whether this machine does not have a connection's own address any more. In a VRF it always looks so.
+    pub(crate) fn is_homeless(&self, connection: ConnectionId) -> bool {
+        let own = { self.socket(connection) }.and_then(|socket| socket.local_addr().ok());
+        own.is_some_and(|mut own| {
+            own.set_port(0);
+            let bound = UdpSocket::bind(own);
+            bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+        })
     }
 
     /// Connections whose handshakes are through.

@@ -276,6 +276,23 @@ fn blocked_in_mid_life_it_is_recognised_and_undone() {
     pair.echoes(1_000_000);
 }
 
+/// Only HTTP/2 is there, and what is on the way forgets it: new flows wait for it no longer.
+#[test]
+fn a_silent_tcp_connection_takes_no_new_flows() {
+    let pair = Pair::new(false);
+    let (target, _server) = echo();
+    let mut client = pair.client(target);
+    client.write_all(b"before").unwrap();
+    client.read_exact(&mut [0; 6]).unwrap();
+    Gates::set(&pair.gates.no_tcp, true);
+    let down = pair.until("it is doubted", 9, |status| !status.up);
+    println!("doubted after {down:?}");
+    Gates::set(&pair.gates.no_tcp, false);
+    pair.until("it answers again", 9, |status| status.up);
+    client.write_all(b"after").unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+}
+
 /// At the round trip of a geostationary satellite, while a flow sends and while it is silent.
 #[test]
 fn it_is_recognised_within_four_seconds_over_a_satellite() {
