@@ -26,13 +26,14 @@ const ON_BEHALF_OF: usize = 12;
 /// The length of `struct ndmsg` and of `rtmsg`.
 const BODY: usize = 12;
 /// NDA_DST and RTA_DST, and the other attributes of a route: RTA_SRC, RTA_IIF, RTA_OIF, RTA_GATEWAY, RTA_MARK,
-/// RTA_ENCAP_TYPE, RTA_IP_PROTO, RTA_SPORT and RTA_DPORT.
+/// RTA_VIA, RTA_ENCAP_TYPE, RTA_IP_PROTO, RTA_SPORT and RTA_DPORT.
 const DESTINATION: u16 = 1;
 const SOURCE: u16 = 2;
 const ARRIVES_BY: u16 = 3;
 const LEAVES_BY: u16 = 4;
 const GATEWAY: u16 = 5;
 const MARK: u16 = 16;
+const VIA: u16 = 18;
 const ENCAPSULATION: u16 = 21;
 const PROTOCOL: u16 = 27;
 const SOURCE_PORT: u16 = 28;
@@ -176,7 +177,8 @@ impl Routes {
             put(&mut request, ARRIVES_BY, &interface.to_ne_bytes());
         }
         let hop = self.ask(&mut request, |body| {
-            let address = address(body, GATEWAY).unwrap_or(packet.to.ip());
+            let router = address(body, GATEWAY).or_else(|| router_of_another_family(body));
+            let address = router.unwrap_or(packet.to.ip());
             u32_of(body, LEAVES_BY).map(|interface| Neighbour { address, interface })
         })?;
         Ok(hop.flatten())
@@ -259,9 +261,19 @@ fn put_address(bytes: &mut Vec<u8>, kind: u16, address: IpAddr) {
     }
 }
 
+/// The router that has an address of another family than the route (RFC 5549): `struct rtvia` has its family before it.
+fn router_of_another_family(body: &[u8]) -> Option<IpAddr> {
+    let (_, via) = attributes(body.get(BODY..)?).find(|(kind, _)| *kind == VIA)?;
+    ip_address(via.get(2..)?)
+}
+
 /// The address in the attribute `wanted` of a message whose first byte is its family.
 pub(crate) fn address(body: &[u8], wanted: u16) -> Option<IpAddr> {
     let (_, value) = attributes(body.get(BODY..)?).find(|(kind, _)| *kind == wanted)?;
+    ip_address(value)
+}
+
+fn ip_address(value: &[u8]) -> Option<IpAddr> {
     match value.len() {
         4 => Some(<[u8; 4]>::try_from(value).ok()?.into()),
         16 => Some(<[u8; 16]>::try_from(value).ok()?.into()),

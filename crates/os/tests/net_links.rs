@@ -522,6 +522,7 @@ fn routes_name_the_neighbour_of_a_dial_and_a_silent_one_is_told() {
         run(&format!("{family} route add {beyond} via {by} table 100"));
         run(&format!("{family} rule add from {client} lookup 100"));
     }
+    run("route add 10.8.0.0/16 via inet6 fd00:2::9");
     let routes = chain.router.run(|| Routes::open().unwrap()).unwrap();
     let hop = |from: &str, to: &str| {
         let sent = Sent {
@@ -547,6 +548,7 @@ fn routes_name_the_neighbour_of_a_dial_and_a_silent_one_is_told() {
             ("10.1.0.2", "10.9.0.1", "10.2.0.7"),
             ("10.1.0.3", "10.9.0.1", "10.2.0.8"),
             ("10.1.0.3", "10.2.0.9", "10.2.0.9"),
+            ("10.1.0.3", "10.8.0.1", "fd00:2::9"),
             ("fd00:1::2", "fd00:9::1", "fd00:2::7"),
             ("fd00:1::3", "fd00:9::1", "fd00:2::8"),
             ("fd00:1::3", "fd00:2::9", "fd00:2::9"),
