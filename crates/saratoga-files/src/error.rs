@@ -44,6 +44,14 @@ pub enum Error {
         /// Its octets.
         len: usize,
     },
+    /// Two names for one place, or one place in another, where a file can go to one only.
+    #[error("`{inner}` is in `{outer}`, and a file goes to one place: give one of them")]
+    Nested {
+        /// What lies in the other.
+        inner: String,
+        /// The other.
+        outer: String,
+    },
     /// What the server lists has no end, or one far away.
     #[error(
         "in `{path}` the server lists more files and directories than {most}, or longer paths than so many have: what is under way was stopped; if it has them all, give --max-files a greater number"
@@ -265,11 +273,17 @@ impl Error {
         }
     }
 
+    /// Whether the peer says that there is no such directory, or that it is none.
+    pub fn is_no_directory(&self) -> bool {
+        let answers = [Code::NOT_FOUND, Code::DENIED, Code::UNSPECIFIED];
+        matches!(self, Self::Session { failure: Failure::Peer(code), .. } if answers.contains(code))
+    }
+
     /// What the peer is told.
     pub fn code(&self) -> Code {
         match self {
             Self::File { source, .. } | Self::Socket { source, .. } => code(source),
-            Self::Path { .. } | Self::LongPath { .. } => Code::DENIED,
+            Self::Path { .. } | Self::LongPath { .. } | Self::Nested { .. } => Code::DENIED,
             Self::Session { failure, .. } => match failure {
                 Failure::Peer(code) | Failure::Own(code) => *code,
                 Failure::Silence | Failure::Vain | Failure::Unechoed => Code::TERMINATED,

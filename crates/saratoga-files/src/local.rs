@@ -6,6 +6,7 @@
 
 use crate::leased;
 use crate::permissions::{let_in, reach};
+use crate::quick_check::Stamp;
 use crate::task::Cancel;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -67,6 +68,17 @@ impl LocalFile {
             Some(folder) => folder.beneath(&self.path, flags),
             None => Ok(rustix::fs::open(&self.path, flags, Mode::empty())?),
         })
+    }
+
+    /// Its size and times, unless it is no file that could be sent.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = match &self.found_in {
+            Some(folder) => folder.beneath(&self.path, flags).ok()?,
+            None => rustix::fs::open(&self.path, flags, Mode::empty()).ok()?,
+        };
+        let metadata = File::from(opened).metadata().ok()?;
+        metadata.is_file().then(|| Stamp::from(&metadata))
     }
 
     /// What of its mode the directories leave to it that go along: that which the user named, and those below.

@@ -12,6 +12,7 @@ use crate::leased;
 use crate::original::{Original, is_going};
 use crate::permissions::reach;
 use crate::placed::Placed;
+use crate::quick_check::Stamp;
 use crate::reservation::Reservations;
 use crate::task::Cancel;
 use crate::{Error, path};
@@ -141,6 +142,32 @@ impl Tree {
             }
         };
         found().map_err(Error::file("read", path))
+    }
+
+    /// Whether a copy of `original` is at `path` already, which this process has not put there under another name.
+    pub fn has_copy(&self, path: &str, original: &Stamp) -> bool {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = |path: &str| {
+            File::from(beneath(self.root(), path, flags).ok()?)
+                .metadata()
+                .ok()
+        };
+        let Ok(path) = check(path) else {
+            return false;
+        };
+        let Some(there) =
+            found(&path).filter(|there| there.is_file() && Stamp::from(there).is_copy_of(original))
+        else {
+            return false;
+        };
+        let inode = (there.dev(), there.ino());
+        let mut placed = self.0.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_another =
+            there.nlink() == 1 && placed.path(inode).is_some_and(|other| other != path);
+        if !is_another {
+            placed.put(inode, path);
+        }
+        !is_another
     }
 
     /// What of its mode the directories here leave to the file at `path`.
@@ -473,6 +500,30 @@ mod tests {
         }
         let names = bentpipe_wire::saratoga::entries(&content).map(|entry| entry.unwrap().path);
         assert_eq!(names.collect::<Vec<_>>(), ["sub"]);
+    }
+
+    /// Where a file system ignores case, one file answers to two names.
+    #[test]
+    fn a_copy_is_that_of_one_name_only() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        std::fs::write(path("X"), "content").unwrap();
+        let file = File::options().write(true).open(path("X")).unwrap();
+        let modified = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        file.set_modified(modified).unwrap();
+        let stamp = Stamp::from(&file.metadata().unwrap());
+        symlink("X", path("link")).unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let has = |name: &str| tree.has_copy(name, &stamp);
+        assert_eq!(
+            ["X", "X", "x", "link", ""].map(has),
+            [true, true, false, false, false]
+        );
+        std::fs::rename(path("X"), path("x")).unwrap();
+        assert!(!has("x"));
+        // One that has two names is a copy by either.
+        std::fs::hard_link(path("x"), path("y")).unwrap();
+        assert_eq!(["x", "y"].map(has), [true, true]);
     }
 
     /// As of CIFS's directories.
