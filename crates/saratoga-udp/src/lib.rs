@@ -26,11 +26,14 @@ mod seal;
 pub mod serve;
 mod session;
 mod session_id;
+mod update;
 
 pub use authenticate::Key;
 pub use bentpipe_saratoga_files::{
-    Error, LocalFile, LocalFolder, Tree, checksum, is_of_a_part, leftovers, path, posix_times,
+    Error, LocalFile, LocalFolder, Stamp, Tree, checksum, is_of_a_part, leftovers, path,
+    posix_times,
 };
 pub use client::Client;
 pub use endpoint::{Endpoint, Link};
 pub use serve::Server;
+pub use update::Update;

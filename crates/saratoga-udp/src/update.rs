@@ -1,0 +1,240 @@
+//! Leaves out of what is put the files of which the server has copies already.
+//!
+//! The server is asked for the list of each directory to which something goes. Where one is missing, nothing below it is
+//! asked for.
+
+use crate::Error;
+use crate::job::{Job, Report};
+use bentpipe_saratoga::sender::Failure;
+use bentpipe_saratoga_files::Stamp;
+use bentpipe_saratoga_files::path::{above, joined};
+use bentpipe_wire::saratoga::{Code, Entry, EntryKind, entries};
+use std::collections::BTreeMap;
+
+/// See the file's head.
+#[derive(Debug, Default)]
+pub struct Update {
+    /// By their paths at the server.
+    directories: BTreeMap<String, Directory>,
+    /// What is put in any case.
+    missing: Vec<Job>,
+    there: usize,
+}
+
+/// A directory at the server, whose list has not come.
+#[derive(Debug, Default)]
+struct Directory {
+    /// What goes to it, each with what it is here.
+    files: Vec<(Job, Stamp)>,
+    /// Those further down whose lists are asked for next.
+    below: Vec<String>,
+}
+
+impl Update {
+    /// Of `jobs`, and the lists to ask for first.
+    pub fn new(jobs: Vec<Job>) -> (Self, Vec<Job>) {
+        let mut update = Self::default();
+        for job in jobs {
+            let stamp = match &job {
+                Job::Put {
+                    local: Some(local), ..
+                } => local.stamp(),
+                _ => None,
+            };
+            match (stamp, above(job.remote())) {
+                (Some(stamp), Some(directory)) => {
+                    let directory = update.directories.entry(directory.to_owned()).or_default();
+                    directory.files.push((job, stamp));
+                }
+                // Putting it tells what is wrong with it.
+                _ => update.missing.push(job),
+            }
+        }
+        let mut first = Vec::new();
+        let paths: Vec<String> = update.directories.keys().cloned().collect();
+        for path in paths {
+            let mut around = std::iter::successors(above(&path), |path| above(path));
+            match around.find(|around| update.directories.contains_key(*around)) {
+                Some(around) => {
+                    let around = around.to_owned();
+                    let around = update.directories.entry(around).or_default();
+                    around.below.push(path);
+                }
+                None => first.push(list(path)),
+            }
+        }
+        (update, first)
+    }
+
+    /// Takes the report on a list; the lists to ask for next.
+    pub fn listed(&mut self, report: Report) -> Vec<Job> {
+        let Some(Directory { files, below }) = self.directories.remove(&report.path) else {
+            return Vec::new();
+        };
+        let put = |files: Vec<(Job, Stamp)>| files.into_iter().map(|(job, _)| job);
+        let content = match report.result {
+            Ok(content) => content,
+            Err(error) => {
+                tracing::info!(path = report.path, %error, "not listed: all that goes there is sent");
+                self.missing.extend(put(files));
+                return if is_missing(&error) {
+                    Vec::new()
+                } else {
+                    below.into_iter().map(list).collect()
+                };
+            }
+        };
+        // What cannot be read of a list is as good as missing.
+        let there: BTreeMap<String, Entry> = entries(&content)
+            .map_while(Result::ok)
+            .map(|entry| (joined(&report.path, &entry.path), entry))
+            .collect();
+        for (job, stamp) in files {
+            let is_there = there.get(job.remote()).is_some_and(|entry| {
+                entry.kind == EntryKind::File && Stamp::from(entry).is_copy_of(&stamp)
+            });
+            if is_there {
+                self.there += 1;
+            } else {
+                self.missing.push(job);
+            }
+        }
+        let is_listed = |path: &String| {
+            let mut way = std::iter::successors(Some(path.as_str()), |path| above(path));
+            way.any(|path| {
+                there
+                    .get(path)
+                    .is_some_and(|entry| entry.kind == EntryKind::Directory)
+            })
+        };
+        below.into_iter().filter(is_listed).map(list).collect()
+    }
+
+    /// When no list is missing: what is to be put, and how many files are there already.
+    pub fn rest(mut self) -> (Vec<Job>, usize) {
+        for directory in self.directories.into_values() {
+            let files = directory.files.into_iter();
+            self.missing.extend(files.map(|(job, _)| job));
+        }
+        (self.missing, self.there)
+    }
+}
+
+fn list(remote: String) -> Job {
+    Job::List { remote }
+}
+
+/// Whether the server says that there is no such directory.
+fn is_missing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Session {
+            failure: Failure::Peer(Code::NOT_FOUND),
+            ..
+        }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_saratoga_files::LocalFile;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// A file of 2023 that is to be each of `remotes`.
+    fn puts(folder: &std::path::Path, remotes: &[&str]) -> Vec<Job> {
+        let path = folder.join("file");
+        std::fs::write(&path, "content").unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        let modified = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        file.set_modified(modified).unwrap();
+        let put = |remote: &&str| Job::Put {
+            local: Some(LocalFile::named(path.clone())),
+            remote: remote.to_string(),
+            give: false,
+            size: None,
+        };
+        remotes.iter().map(put).collect()
+    }
+
+    /// The list of `path`: copies of that file, and directories, whose names end in `/`.
+    fn listed(path: &str, names: &[&str]) -> Report {
+        let mut content = Vec::new();
+        for name in names {
+            let modified = bentpipe_wire::saratoga::Time::from_posix(1_700_000_000);
+            let mut entry = Entry {
+                modified,
+                ..Entry::file(name.trim_end_matches('/'), 7)
+            };
+            if name.ends_with('/') {
+                entry.kind = EntryKind::Directory;
+            }
+            entry.emit(&mut content).unwrap();
+        }
+        report(path, Ok(content))
+    }
+
+    fn report(path: &str, result: Result<Vec<u8>, Error>) -> Report {
+        Report {
+            number: 0,
+            path: path.to_owned(),
+            result,
+        }
+    }
+
+    fn paths(jobs: &[Job]) -> Vec<&str> {
+        let mut paths: Vec<&str> = jobs.iter().map(Job::remote).collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    #[test]
+    fn lists_are_asked_for_from_the_outermost_on_and_below_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let remotes = [
+            "a/1",
+            "a/2",
+            "a/b/c/1",
+            "a/b/c/d/1",
+            "a/x/1",
+            "a/x-y/1",
+            "e/1",
+        ];
+        let (mut update, first) = Update::new(puts(folder.path(), &remotes));
+        assert_eq!(paths(&first), ["a", "e"]);
+        let next = update.listed(listed("a", &["1", "b/", "x-y/", "x"]));
+        assert_eq!(paths(&next), ["a/b/c", "a/x-y"]);
+        let next = update.listed(listed("a/b/c", &["1", "d/"]));
+        assert_eq!(paths(&next), ["a/b/c/d"]);
+        let next = update.listed(listed("a/b/c/d", &["1/"]));
+        assert_eq!(paths(&next), [""; 0]);
+        update.listed(listed("a/x-y", &[]));
+        let missing = Error::session("e", Failure::Peer(Code::NOT_FOUND));
+        update.listed(report("e", Err(missing)));
+        let (put, there) = update.rest();
+        assert_eq!(there, 2);
+        assert_eq!(paths(&put), ["a/2", "a/b/c/d/1", "a/x-y/1", "a/x/1", "e/1"]);
+    }
+
+    #[test]
+    fn what_is_not_listed_is_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut jobs = puts(folder.path(), &["1", "a/1", "a/b/1"]);
+        jobs.push(Job::Put {
+            local: Some(LocalFile::named(folder.path().join("none"))),
+            remote: "a/none".to_owned(),
+            give: false,
+            size: None,
+        });
+        for (code, asked) in [(Code::NOT_FOUND, &[][..]), (Code::DENIED, &["a"])] {
+            let (mut update, first) = Update::new(jobs.clone());
+            assert_eq!(paths(&first), [""]);
+            let refused = Error::session("", Failure::Peer(code));
+            let next = update.listed(report("", Err(refused)));
+            assert_eq!(paths(&next), asked);
+            let (put, there) = update.rest();
+            assert_eq!(paths(&put), ["1", "a/1", "a/b/1", "a/none"]);
+            assert_eq!(there, 0);
+        }
+    }
+}
