@@ -43,7 +43,7 @@ Examples:
   bentpipe saratoga get 10.0.0.1 -r images --to /archive
   bentpipe saratoga get 10.0.0.1 log.txt --to - | less
 
-Run the same command again after an interruption: it goes on where it was.")]
+Run the same command again after an interruption: it goes on where it was, with -ru without what is here.")]
     Get(fetch::Get),
     /// Fetch files, and delete them at the server once they are here and verified
     #[command(after_help = "\
@@ -57,7 +57,8 @@ Examples:
   bentpipe saratoga put 10.0.0.1 -r images --to archive --rate 8Mbit/s
   tar c . | bentpipe saratoga put 10.0.0.1 - --as backup.tar --rate 8Mbit/s
 
-Run the same command again after an interruption: it goes on where it was (a stream does not).")]
+Run the same command again after an interruption: it goes on where it was (a stream does not),
+with -ru without what is there.")]
     Put(send::Put),
     /// Send files, and delete them here once they are there and verified
     #[command(after_help = "\

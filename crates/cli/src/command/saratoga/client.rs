@@ -10,9 +10,7 @@ use bentpipe_base::{Bytes, Rate};
 use bentpipe_saratoga_udp::client::{ClientConfig, Job, Report};
 use bentpipe_saratoga_udp::{Client, Error, Key, beacon, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, PORT, entries};
-use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
 
 /// Options of every client.
 #[derive(Debug, clap::Args)]
@@ -127,6 +125,7 @@ impl Session {
 pub(super) struct Outcome {
     count: usize,
     failed: usize,
+    there_already: usize,
     /// The last that failed, which ends the command.
     last: Option<String>,
 }
@@ -149,19 +148,41 @@ impl Outcome {
         }
     }
 
+    /// Files more that did not have to go.
+    pub(super) const fn there_already(&mut self, count: usize) {
+        self.count += count;
+        self.there_already += count;
+    }
+
     /// Whether all are there.
     pub(super) fn end(self) -> Result<(), Failure> {
         let Self {
             count,
             failed,
+            there_already,
             last,
         } = self;
+        match there_already {
+            0 => {}
+            1 => terminal::say("1 file was there already"),
+            files => terminal::say(&format!("{files} files were there already")),
+        }
         match last {
             None => Ok(()),
             Some(last) if count == 1 => Err(anyhow!("{last}")).or_run(),
             Some(last) => Err(anyhow!("{last} ({failed} of {count} failed)")).or_run(),
         }
     }
+}
+
+/// Refuses `--update` where files are deleted after their transfer.
+pub(super) fn update_deletes_nothing(deleted: bool) -> anyhow::Result<()> {
+    if deleted {
+        return Err(anyhow!(
+            "--update goes with get and put alone: take and give delete only what they have transferred themselves"
+        ));
+    }
+    Ok(())
 }
 
 /// The address of `server` at which one listens, with the port of Saratoga unless it says another.
@@ -186,29 +207,6 @@ pub(super) fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
     found.with_context(|| {
         format!("`{server}` is no host: give a name or address, such as 10.0.0.1 or [::1]:7542")
     })
-}
-
-/// Checks that no two of `places`, each with its name, lie in each other, because a source that is deleted after its
-/// transfer must go to one place only.
-pub(super) fn once(places: Vec<(String, PathBuf)>) -> anyhow::Result<()> {
-    let mut names: HashMap<&Path, Vec<&str>> = HashMap::with_capacity(places.len());
-    for (name, place) in &places {
-        let known = names.entry(place).or_default();
-        if known.len() < 2 && !known.contains(&name.as_str()) {
-            known.push(name);
-        }
-    }
-    for (inner, place) in &places {
-        let mut around = { place.ancestors() }.filter_map(|place| names.get(place));
-        let outer = around.find_map(|names| names.iter().find(|outer| *outer != inner));
-        if let Some(outer) = outer {
-            let outer = if outer.is_empty() { "." } else { outer };
-            return Err(anyhow!(
-                "`{inner}` is in `{outer}`, and a file goes to one place: give one of them"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// `saratoga ls`.
@@ -264,28 +262,6 @@ pub(crate) fn remove(args: &Remove) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_in_another_is_no_second_place() {
-        let places = |paths: &[&str]| {
-            let named = paths.iter().map(|path| (path.to_string(), path.into()));
-            once(named.collect()).map_err(|error| error.to_string())
-        };
-        assert_eq!(places(&["a", "b/a", "ab", "a"]), Ok(()));
-        assert!(
-            places(&["x", "a/b", "a"])
-                .unwrap_err()
-                .contains("`a/b` is in `a`")
-        );
-        assert!(places(&["a", ""]).unwrap_err().contains("`a` is in `.`"));
-    }
-
-    /// By comparing each with each other this would take an hour.
-    #[test]
-    fn a_shell_may_name_as_many_files_as_it_can() {
-        let named = (0..100_000).map(|file| (format!("f{file}"), format!("f{file}").into()));
-        once(named.collect()).unwrap();
-    }
 
     #[test]
     fn an_address_may_have_an_interface_and_a_port() {

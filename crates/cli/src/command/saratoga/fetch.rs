@@ -1,14 +1,13 @@
 //! `saratoga get` and `take`: files, and what is in directories, which is found out while it is fetched.
 
-use super::client::{Common, Outcome, REPORTS, Session, once};
+use super::client::{Common, Outcome, REPORTS, Session, update_deletes_nothing};
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::anyhow;
-use bentpipe_saratoga::sender::Failure as Failed;
 use bentpipe_saratoga_udp::client::{Job, Report, Target};
-use bentpipe_saratoga_udp::path::{MAX_DIRECTORIES, joined, normal};
-use bentpipe_saratoga_udp::{Error, Tree};
-use bentpipe_wire::saratoga::{Code, Entry, EntryKind, entries};
+use bentpipe_saratoga_udp::path::{MAX_DIRECTORIES, joined, normal, once};
+use bentpipe_saratoga_udp::{Error, Stamp, Tree};
+use bentpipe_wire::saratoga::{Entry, EntryKind, entries};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -28,6 +27,10 @@ pub(crate) struct Get {
     /// Paths may be directories: fetch all that is in them
     #[arg(short, long)]
     recursive: bool,
+    /// With get: leave out files that are here already, of the same size and modification time, so that the same
+    /// command again goes on with a directory that takes longer than a pass
+    #[arg(short, long, requires = "recursive")]
+    update: bool,
     /// Files and directories that -r finds at most, for a server may list what has no end
     #[arg(long, value_name = "N", default_value = "1000000")]
     max_files: NonZeroUsize,
@@ -41,6 +44,7 @@ const LONG: usize = 256;
 
 /// `saratoga get` and `take`.
 pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
+    update_deletes_nothing(args.update && take).or_usage()?;
     let stdout = args.to == Path::new("-");
     if stdout && (args.paths.len() != 1 || args.recursive) {
         return Err(anyhow!(
@@ -71,6 +75,7 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
         claimed: BTreeMap::new(),
         walked: 0,
         most: args.max_files.get(),
+        listed: args.update.then(Vec::new),
         outcome: Outcome::default(),
     };
     let mut jobs = Vec::new();
@@ -84,6 +89,9 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
     }
     let mut session = Session::open(&args.server, &args.common, REPORTS)?;
     session.run(jobs, &mut |report| fetch.next(report))?;
+    // No session waits meanwhile for the disk.
+    let missing = fetch.missing();
+    session.run(missing, &mut |report| fetch.next(report))?;
     fetch.outcome.end()
 }
 
@@ -115,6 +123,8 @@ struct Fetch {
     /// What lists had in them, as [`LONG`] has it, and at most.
     walked: usize,
     most: usize,
+    /// With `--update`, files in lists, each with what it is there: those that are not here are fetched when all lists have come.
+    listed: Option<Vec<(Job, Stamp)>>,
     outcome: Outcome,
 }
 
@@ -138,7 +148,7 @@ impl Fetch {
             Some(other) => Err(Refused::Use(anyhow!(
                 "`{other}` and `{remote}` would both be `{place}` here: fetch them to different directories"
             ))),
-            None => Ok(Some(self.file(remote, place, None))),
+            None => Ok(self.file(remote, place, None)),
         }
     }
 
@@ -152,19 +162,25 @@ impl Fetch {
         Job::List { remote }
     }
 
-    fn file(&mut self, remote: String, place: String, size: Option<u64>) -> Job {
+    /// The job for a file, which a list may have had as `entry`; `None` if it is put off.
+    fn file(&mut self, remote: String, place: String, entry: Option<&Entry>) -> Option<Job> {
         self.claimed.insert(place.clone(), remote.clone());
         let target = match &self.tree {
             None => Target::Stdout,
             Some(tree) => Target::File(tree.clone(), place),
         };
-        self.begun += 1;
-        Job::Get {
+        let job = Job::Get {
             remote,
             target,
             take: self.take,
-            size,
+            size: entry.and_then(|entry| u64::try_from(entry.size).ok()),
+        };
+        if let (Some(listed), Some(entry)) = (&mut self.listed, entry) {
+            listed.push((job, entry.into()));
+            return None;
         }
+        self.begun += 1;
+        Some(job)
     }
 
     /// Takes a report; what there is to do besides.
@@ -179,7 +195,7 @@ impl Fetch {
         match report.result {
             Ok(content) => self.listed(&remote, &place, &content),
             // The path is a file after all, or fetching it tells why it cannot be had.
-            Err(error) if is_answer(&error) && !remote.is_empty() => {
+            Err(error) if error.is_no_directory() && !remote.is_empty() => {
                 Ok(self.found(remote, place, None).into_iter().collect())
             }
             Err(error) => {
@@ -233,10 +249,7 @@ impl Fetch {
                 None
             }
             EntryKind::Directory => Some(self.list(remote, place)),
-            EntryKind::File => {
-                let size = u64::try_from(entry.size).ok();
-                self.found(remote, place, size)
-            }
+            EntryKind::File => self.found(remote, place, Some(entry)),
             EntryKind::SpecialFile | EntryKind::SpecialDirectory => {
                 self.outcome.note(left_out(
                     "its name is not UTF-8, it is no file, or the server cannot look at it",
@@ -246,10 +259,25 @@ impl Fetch {
         }
     }
 
+    /// What of the files in lists is not here yet.
+    fn missing(&mut self) -> Vec<Job> {
+        let mut missing = Vec::new();
+        for (job, there) in self.listed.take().unwrap_or_default() {
+            match &job {
+                Job::Get {
+                    target: Target::File(tree, place),
+                    ..
+                } if tree.has_copy(place, &there) => self.outcome.there_already(1),
+                _ => missing.push(job),
+            }
+        }
+        missing
+    }
+
     /// A file of a directory, unless something else goes to its place.
-    fn found(&mut self, remote: String, place: String, size: Option<u64>) -> Option<Job> {
+    fn found(&mut self, remote: String, place: String, entry: Option<&Entry>) -> Option<Job> {
         match self.claimed.get(&place) {
-            None => Some(self.file(remote, place, size)),
+            None => self.file(remote, place, entry),
             Some(other) if *other == remote => None,
             Some(other) => {
                 let error = format!("`{remote}` was left out: `{other}` is `{place}` here");
@@ -258,10 +286,4 @@ impl Fetch {
             }
         }
     }
-}
-
-/// Whether the server says that there is no such directory, or that it is none.
-fn is_answer(error: &Error) -> bool {
-    let answers = [Code::NOT_FOUND, Code::DENIED, Code::UNSPECIFIED];
-    matches!(error, Error::Session { failure: Failed::Peer(code), .. } if answers.contains(code))
 }

@@ -1,13 +1,13 @@
 //! `saratoga put` and `give`: files, what is in directories, and standard input.
 
-use super::client::{Common, Outcome, Session, once, resolve};
+use super::client::{Common, Outcome, Session, resolve, update_deletes_nothing};
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::anyhow;
 use bentpipe_base::Rate;
 use bentpipe_saratoga_udp::client::Job;
-use bentpipe_saratoga_udp::path::{joined, normal};
-use bentpipe_saratoga_udp::{Key, LocalFile, LocalFolder, beacon, is_of_a_part, leftovers};
+use bentpipe_saratoga_udp::path::{joined, normal, once, real};
+use bentpipe_saratoga_udp::{Key, LocalFile, LocalFolder, Update, beacon, is_of_a_part, leftovers};
 use rustix::fs::{FileType, OFlags};
 use std::collections::BTreeMap;
 use std::io;
@@ -35,6 +35,10 @@ pub(crate) struct Put {
     /// Files may be directories: send all that is in them
     #[arg(short, long)]
     recursive: bool,
+    /// With put: leave out files that are there already, of the same size and modification time, so that the same
+    /// command again goes on with a directory that takes longer than a pass
+    #[arg(short, long, requires = "recursive", conflicts_with = "blind")]
+    update: bool,
     /// Send without asking first, for older servers that know no other way; the server is not asked for its rate,
     /// either
     #[arg(long, requires = "rate", conflicts_with = "key_file")]
@@ -45,13 +49,22 @@ pub(crate) struct Put {
 
 /// `saratoga put` and `give`.
 pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
-    let (jobs, outcome) = to_put(args, give).or_usage()?;
+    update_deletes_nothing(args.update && give).or_usage()?;
+    let (mut jobs, mut outcome) = to_put(args, give).or_usage()?;
     let key = args.common.way.key()?;
     let rate = match args.rate {
         Some(rate) => rate,
         None => learnt(args, key.as_ref())?,
     };
-    Session::with(&args.server, &args.common, rate, key, args.blind)?.run_all(jobs, outcome)
+    let mut session = Session::with(&args.server, &args.common, rate, key, args.blind)?;
+    if args.update {
+        let (mut update, lists) = Update::new(jobs);
+        session.run(lists, &mut |report| Ok(update.listed(report)))?;
+        let there;
+        (jobs, there) = update.rest();
+        outcome.there_already(there);
+    }
+    session.run_all(jobs, outcome)
 }
 
 /// What to send, and what cannot be.
@@ -61,7 +74,7 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
     }
     if give {
         // A missing file is reported when it is sent.
-        let named = |file: &PathBuf| Some((file.display().to_string(), place(file).ok()?));
+        let named = |file: &PathBuf| Some((file.display().to_string(), real(file).ok()?));
         once(args.files.iter().filter_map(named).collect())?;
     }
     let to = normal(&args.to)?;
@@ -156,17 +169,6 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
         });
     }
     Ok((jobs, found.outcome))
-}
-
-/// Where `file` is, by whatever way it is named.
-fn place(file: &Path) -> io::Result<PathBuf> {
-    match (file.is_dir(), file.parent(), file.file_name()) {
-        // A symbolic link is taken itself, not its target.
-        (false, Some(folder), Some(name)) => {
-            Ok(Path::new(".").join(folder).canonicalize()?.join(name))
-        }
-        _ => file.canonicalize(),
-    }
 }
 
 /// The rate that the server takes, where none was given.
