@@ -1,7 +1,7 @@
 //! Leaves out of what is put the files of which the server has copies already.
 //!
-//! The server is asked for the list of each directory to which something goes. Where one is missing, nothing below it is
-//! asked for.
+//! The server is asked for the lists of the directories to which something goes, from the outermost on. Where one is
+//! missing, nothing below it is asked for.
 
 use crate::Error;
 use crate::job::{Job, Report};
@@ -10,6 +10,7 @@ use bentpipe_saratoga_files::Stamp;
 use bentpipe_saratoga_files::path::{above, joined};
 use bentpipe_wire::saratoga::{Code, Entry, EntryKind, entries};
 use std::collections::BTreeMap;
+use std::iter;
 
 /// See the file's head.
 #[derive(Debug, Default)]
@@ -26,13 +27,13 @@ pub struct Update {
 struct Directory {
     /// What goes to it, each with what it is here.
     files: Vec<(Job, Stamp)>,
-    /// Those further down whose lists are asked for next.
+    /// Those in it whose lists are asked for next.
     below: Vec<String>,
 }
 
 impl Update {
-    /// Of `jobs`, and the lists to ask for first.
-    pub fn new(jobs: Vec<Job>) -> (Self, Vec<Job>) {
+    /// Of `jobs`, which go to `to` or directories in it, and the lists to ask for first.
+    pub fn new(jobs: Vec<Job>, to: &str) -> (Self, Vec<Job>) {
         let mut update = Self::default();
         for job in jobs {
             let stamp = match &job {
@@ -50,16 +51,19 @@ impl Update {
                 _ => update.missing.push(job),
             }
         }
+        // The list of `to` may be long, and is asked for only where files go to it. Those between tell what is not there.
+        let paths: Vec<String> = update.directories.keys().cloned().collect();
+        for path in &paths {
+            let around = iter::successors(above(path), |path| above(path));
+            for path in around.take_while(|path| path.len() > to.len()) {
+                update.directories.entry(path.to_owned()).or_default();
+            }
+        }
         let mut first = Vec::new();
         let paths: Vec<String> = update.directories.keys().cloned().collect();
         for path in paths {
-            let mut around = std::iter::successors(above(&path), |path| above(path));
-            match around.find(|around| update.directories.contains_key(*around)) {
-                Some(around) => {
-                    let around = around.to_owned();
-                    let around = update.directories.entry(around).or_default();
-                    around.below.push(path);
-                }
+            match above(&path).and_then(|above| update.directories.get_mut(above)) {
+                Some(directory) => directory.below.push(path),
                 None => first.push(list(path)),
             }
         }
@@ -100,12 +104,8 @@ impl Update {
             }
         }
         let is_listed = |path: &String| {
-            let mut way = std::iter::successors(Some(path.as_str()), |path| above(path));
-            way.any(|path| {
-                there
-                    .get(path)
-                    .is_some_and(|entry| entry.kind == EntryKind::Directory)
-            })
+            let entry = there.get(path);
+            entry.is_some_and(|entry| entry.kind == EntryKind::Directory)
         };
         below.into_iter().filter(is_listed).map(list).collect()
     }
@@ -192,28 +192,41 @@ mod tests {
     fn lists_are_asked_for_from_the_outermost_on_and_below_what_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let remotes = [
-            "a/1",
-            "a/2",
-            "a/b/c/1",
-            "a/b/c/d/1",
-            "a/x/1",
-            "a/x-y/1",
-            "e/1",
+            "to/a/1",
+            "to/a/2",
+            "to/a/b/c/1",
+            "to/a/b/c/d/1",
+            "to/a/x/1",
+            "to/a/x-y/1",
+            "to/e/f/1",
+            "to/e/g/1",
         ];
-        let (mut update, first) = Update::new(puts(folder.path(), &remotes));
-        assert_eq!(paths(&first), ["a", "e"]);
-        let next = update.listed(listed("a", &["1", "b/", "x-y/", "x"]));
-        assert_eq!(paths(&next), ["a/b/c", "a/x-y"]);
-        let next = update.listed(listed("a/b/c", &["1", "d/"]));
-        assert_eq!(paths(&next), ["a/b/c/d"]);
-        let next = update.listed(listed("a/b/c/d", &["1/"]));
+        let (mut update, first) = Update::new(puts(folder.path(), &remotes), "to");
+        assert_eq!(paths(&first), ["to/a", "to/e"]);
+        let next = update.listed(listed("to/a", &["1", "b/", "x-y/", "x"]));
+        assert_eq!(paths(&next), ["to/a/b", "to/a/x-y"]);
+        let next = update.listed(listed("to/a/b", &["c/"]));
+        assert_eq!(paths(&next), ["to/a/b/c"]);
+        let next = update.listed(listed("to/a/b/c", &["1", "d/"]));
+        assert_eq!(paths(&next), ["to/a/b/c/d"]);
+        let next = update.listed(listed("to/a/b/c/d", &["1/"]));
         assert_eq!(paths(&next), [""; 0]);
-        update.listed(listed("a/x-y", &[]));
-        let missing = Error::session("e", Failure::Peer(Code::NOT_FOUND));
-        update.listed(report("e", Err(missing)));
+        update.listed(listed("to/a/x-y", &[]));
+        let missing = Error::session("to/e", Failure::Peer(Code::NOT_FOUND));
+        update.listed(report("to/e", Err(missing)));
         let (put, there) = update.rest();
         assert_eq!(there, 2);
-        assert_eq!(paths(&put), ["a/2", "a/b/c/d/1", "a/x-y/1", "a/x/1", "e/1"]);
+        assert_eq!(
+            paths(&put),
+            [
+                "to/a/2",
+                "to/a/b/c/d/1",
+                "to/a/x-y/1",
+                "to/a/x/1",
+                "to/e/f/1",
+                "to/e/g/1"
+            ]
+        );
     }
 
     #[test]
@@ -227,7 +240,7 @@ mod tests {
             size: None,
         });
         for (code, asked) in [(Code::NOT_FOUND, &[][..]), (Code::DENIED, &["a"])] {
-            let (mut update, first) = Update::new(jobs.clone());
+            let (mut update, first) = Update::new(jobs.clone(), "");
             assert_eq!(paths(&first), [""]);
             let refused = Error::session("", Failure::Peer(code));
             let next = update.listed(report("", Err(refused)));
