@@ -9,7 +9,7 @@
 
 use crate::driver::Driver;
 use bentpipe_base::Instant;
-use bentpipe_quic::{ConnectionId, PublicKey};
+use bentpipe_quic::PublicKey;
 use core::time::Duration;
 use std::net::SocketAddr;
 
