@@ -18,7 +18,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long a peer is silent of whom ICMP says that it does not listen, until it is gone.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a TCP connection may leave a question unanswered, and how long one whose own address this machine has no more.
+/// How long a TCP connection may leave a question unanswered, and how long one whose own address this machine has no more. That may
+/// come back, and what the connection carries goes on then.
 const SILENT_TCP: Duration = Duration::from_secs(5);
 const HOMELESS: Duration = Duration::from_secs(2);
 
@@ -94,7 +95,7 @@ impl Driver {
         self.make_room();
         self.end_idle_udp();
         let refused = self.watch.refused;
-        let (mut gone, mut silent, mut homeless) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gone, mut silent) = (Vec::new(), Vec::new());
         let (mut suspected, mut doubted) = (false, false);
         for (&id, peer) in &mut self.connections {
             let received = self.side.received(id);
@@ -110,10 +111,9 @@ impl Driver {
                 suspected |= is_refused;
                 doubted |= is_refused && peer.asked.is_some();
                 let asked = now.since(*peer.asked.get_or_insert(now));
-                if id.is_elsewhere() && asked >= SILENT_TCP {
+                let is_homeless = || asked >= HOMELESS && self.tcp.is_homeless(id);
+                if id.is_elsewhere() && (asked >= SILENT_TCP || is_homeless()) {
                     silent.push(id);
-                } else if id.is_elsewhere() && asked >= HOMELESS && self.tcp.is_homeless(id) {
-                    homeless.push(id);
                 }
                 self.side.ping(id);
             }
@@ -124,10 +124,6 @@ impl Driver {
         self.doubt(doubted);
         for id in silent {
             self.doubt_tcp(id);
-        }
-        for id in homeless {
-            let why = "this machine does not have its address any more";
-            self.side.http2.fail(id, why);
         }
         for id in gone {
             let reason = "nothing listens at the peer";
