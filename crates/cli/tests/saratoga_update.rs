@@ -151,23 +151,51 @@ fn what_has_just_been_changed_goes_again() {
     let server = Server::start("", there.path(), &["--allow", "put"]);
     let other = tempfile::tempdir().unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    // On a machine so busy that a copy is made two seconds later or more, it need not go again.
     modify(&here.path().join("images/a"), now.as_secs() + 1);
-    run("put", &server, here.path(), &["-u"]);
-    run("get", &server, other.path(), &["-u"]);
-    let made = |folder: &Path| {
-        let metadata = fs::metadata(folder.join("images/a")).unwrap();
-        (metadata.ctime() - metadata.mtime()).abs() < 2
-    };
-    let recent = [made(there.path()), made(other.path())];
-    let again = replaced(other.path(), &ALL, || {
-        run("get", &server, other.path(), &["-u"]);
+    for (command, at, to) in [("put", &here, &there), ("get", &other, &other)] {
+        run(command, &server, at.path(), &["-u"]);
+        let again = replaced(to.path(), &ALL, || {
+            run(command, &server, at.path(), &["-u"]);
+        });
+        assert_eq!(again, ["a"], "{command}");
+    }
+}
+
+/// Each version takes longer to go than the second that both are of.
+#[test]
+fn what_is_replaced_twice_in_a_second_goes_again() {
+    let options = ["--rate=2Mbit/s", "--allow", "put"];
+    std::thread::scope(|scope| {
+        for command in ["put", "get"] {
+            scope.spawn(move || {
+                let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+                fs::create_dir(from.path().join("images")).unwrap();
+                let (there, here) = match command {
+                    "put" => (to.path(), from.path()),
+                    _ => (from.path(), to.path()),
+                };
+                let server = Server::start("", there, &options);
+                let replace = |version: &str| {
+                    let [new, file] = ["new", "images/file"].map(|name| from.path().join(name));
+                    fs::write(&new, version.repeat(500_000)).unwrap();
+                    fs::rename(new, file).unwrap();
+                };
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+                std::thread::sleep(Duration::from_nanos(
+                    1_000_000_000 - u64::from(now.subsec_nanos()),
+                ));
+                replace("1");
+                std::thread::scope(|scope| {
+                    scope.spawn(|| run(command, &server, here, &["-u"]));
+                    std::thread::sleep(Duration::from_millis(800));
+                    replace("2");
+                });
+                run(command, &server, here, &["-u"]);
+                let content = fs::read(to.path().join("images/file")).unwrap();
+                assert!(content.starts_with(b"2"), "{command}");
+            });
+        }
     });
-    assert_eq!(again, ["a"][..usize::from(recent[1])]);
-    let again = replaced(there.path(), &ALL, || {
-        run("put", &server, here.path(), &["-u"]);
-    });
-    assert_eq!(again, ["a"][..usize::from(recent[0])]);
 }
 
 /// Of a directory that takes longer than its passes.

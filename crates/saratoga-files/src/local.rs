@@ -26,6 +26,8 @@ pub struct LocalFile {
     found_in: Option<LocalFolder>,
     /// Its path, from that directory on, if there is one.
     path: PathBuf,
+    /// A quick check will look for its copy.
+    checked_later: bool,
 }
 
 /// A directory that the user named, of which all files are sent. Clones share it.
@@ -48,7 +50,20 @@ impl LocalFile {
         Self {
             found_in: None,
             path,
+            checked_later: false,
         }
+    }
+
+    /// The same, for whose copy a quick check will look.
+    pub fn checked_later(self) -> Self {
+        Self {
+            checked_later: true,
+            ..self
+        }
+    }
+
+    pub(crate) const fn is_checked_later(&self) -> bool {
+        self.checked_later
     }
 
     /// Its path as the user would write it.
@@ -166,6 +181,7 @@ impl LocalFolder {
         LocalFile {
             found_in: Some(self.clone()),
             path: below,
+            checked_later: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Makes the METADATA by which a client announces what it sends.
 
 use crate::checksum::{Algorithm, Sum};
+use crate::quick_check::rest_of_second;
 use crate::source::known_size;
 use crate::task::Cancel;
 use crate::tree::{mode, posix_times};
@@ -13,6 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The widest descriptor that this side uses.
 pub const WIDEST: Width = Width::Bits64;
+
+/// How often a file is opened again that changed in the very second, at most.
+const TRIES: u32 = 3;
 
 /// The METADATA of the file `local`, that file, and what it was when it was opened. Where `late` becomes true before the
 /// checksum is known, it is to come last, and goes on from the sum that has begun.
@@ -28,9 +32,24 @@ pub fn announce(
     late: &AtomicBool,
 ) -> Result<(Metadata, File, std::fs::Metadata, Option<Sum>), Error> {
     let name = local.path().display().to_string();
-    let read = || {
+    let opened = || {
         let file = local.open(cancel)?;
         let was = file.metadata()?;
+        Ok::<_, std::io::Error>((file, was))
+    };
+    let rest_of_second = |was: &std::fs::Metadata| {
+        { local.is_checked_later() }.then(|| rest_of_second(was.mtime()))?
+    };
+    let read = || {
+        let (mut file, mut was) = opened()?;
+        for _ in 0..TRIES {
+            let Some(rest) = rest_of_second(&was) else {
+                break;
+            };
+            std::thread::sleep(rest);
+            cancel.check()?;
+            (file, was) = opened()?;
+        }
         if was.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());
         }
@@ -51,7 +70,11 @@ pub fn announce(
         Some(_) => algorithm.later(),
         None => sum.finish(),
     };
-    let entry = entry(remote, &was, &checksum);
+    let mut entry = entry(remote, &was, &checksum);
+    if rest_of_second(&was).is_some() {
+        // It changes all the time.
+        entry.modified.0 = entry.modified.0.saturating_sub(1);
+    }
     let metadata = Metadata {
         mode: Some(mode(&was) & local.reach()),
         checksum,

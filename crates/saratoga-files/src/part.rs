@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
+use crate::quick_check::time_of_copy;
 use crate::record::{self, Record};
 use crate::reservation::Reservations;
 use crate::task::{Task, Thread};
@@ -19,6 +20,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
+use std::time::SystemTime;
 
 /// How often a part that others put under its name meanwhile is opened at most.
 const TRIES: u32 = 100;
@@ -48,6 +50,8 @@ pub struct Part {
     lost: bool,
     /// What was recorded last.
     recorded: Option<Record>,
+    /// When it was opened: before that nothing is asked for.
+    opened: SystemTime,
 }
 
 impl Part {
@@ -82,6 +86,7 @@ impl Part {
             noting: None,
             lost: false,
             recorded: None,
+            opened: SystemTime::now(),
         };
         let record = part.load();
         let kept = record.as_ref().map(Record::kept);
@@ -269,8 +274,12 @@ impl Part {
     }
 
     fn publish(&mut self, metadata: &Metadata) -> io::Result<()> {
+        let mut modified = metadata.entry.modified;
+        if self.folder.is_checked_later() {
+            modified = time_of_copy(modified, self.opened);
+        }
         let modified = Timespec {
-            tv_sec: metadata.entry.modified.posix(),
+            tv_sec: modified.posix(),
             tv_nsec: 0,
         };
         let times = Timestamps {

@@ -1,12 +1,42 @@
 //! Tells by size and time whether a file is a copy of another, as the quick check of rsync does.
+//!
+//! Times are seconds, and a file may change again in the second of the version that was read. So who puts for a later quick check
+//! waits until that second is over, and what is got so and changed just before has a time of which the file will never be: it comes
+//! once more.
 
 use crate::tree::posix_times;
 use bentpipe_wire::saratoga::{Entry, Time};
+use core::time::Duration;
 use std::fs::Metadata;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A copy whose inode changed within fewer seconds of the time that the file has may be of what that file was earlier in
 /// the same second: from its reading to the copy's name it takes the way there, repairs, and a disk that may be slow.
 const RECENT: u32 = 10;
+/// The kernel gives files the time of its last tick.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How long it takes until a file that changes then has another time than `modified`, in seconds of POSIX: nothing where it has now.
+pub(crate) fn rest_of_second(modified: i64) -> Option<Duration> {
+    let now = { SystemTime::now() - TICK }
+        .duration_since(UNIX_EPOCH)
+        .ok()?;
+    let over = Duration::from_secs(u64::try_from(modified).ok()? + 1);
+    let rest = over.checked_sub(now)?;
+    // A time to come is somebody's own.
+    (rest <= Duration::from_secs(1)).then_some(rest)
+}
+
+/// The time for a copy of what was asked for at `asked` and has the time `modified`.
+pub(crate) fn time_of_copy(modified: Time, asked: SystemTime) -> Time {
+    let asked = asked.duration_since(UNIX_EPOCH);
+    let asked = Time::from_posix(asked.map_or(0, |time| time.as_secs() as i64));
+    if asked.0.abs_diff(modified.0) < RECENT {
+        Time(modified.0.saturating_sub(1))
+    } else {
+        modified
+    }
+}
 
 /// What a quick check knows of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +49,12 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Whether this is a copy of `original`, by all that can be told. Times before 2000, which Saratoga does not have, tell
-    /// nothing.
+    /// Whether this is a copy of `original`, by all that can be told. Times before 2000 or after 2135, which Saratoga does not have,
+    /// tell nothing.
     pub fn is_copy_of(&self, original: &Self) -> bool {
         self.size == original.size
             && self.modified == original.modified
-            && self.modified != Time::default()
+            && ![0, u32::MAX].contains(&self.modified.0)
             // A clock that is far off keeps nothing from being recognised.
             && self.changed.0.abs_diff(self.modified.0) >= RECENT
     }
@@ -80,6 +110,23 @@ mod tests {
         ] {
             assert_eq!(copy.is_copy_of(&original), is_one, "{copy:?}");
         }
-        assert!(!stamp(9, 0, 1000).is_copy_of(&stamp(9, 0, 0)));
+        for none in [0, u32::MAX] {
+            assert!(!stamp(9, none, 1000).is_copy_of(&stamp(9, none, 0)));
+        }
+    }
+
+    #[test]
+    fn what_may_change_once_more_in_its_second_is_known() {
+        let now = SystemTime::now();
+        let seconds = now.duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        assert!(rest_of_second(seconds).is_some_and(|rest| !rest.is_zero()));
+        for settled in [seconds - 2, seconds + 3, 0, -1] {
+            assert_eq!(rest_of_second(settled), None);
+        }
+        let now_as_saratoga = Time::from_posix(seconds);
+        for (ago, earlier) in [(0, 1), (9, 1), (10, 0), (100, 0)] {
+            let modified = Time(now_as_saratoga.0 - ago);
+            assert_eq!(time_of_copy(modified, now).0, modified.0 - earlier);
+        }
     }
 }

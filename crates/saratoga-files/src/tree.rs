@@ -50,6 +50,8 @@ struct Root {
     lasting: Mutex<BTreeSet<String>>,
     reservations: Reservations,
     placed: Mutex<Placed>,
+    /// A quick check will look for the copies in it.
+    checked_later: bool,
 }
 
 /// Directories of which it is remembered that their names are on the disk at most.
@@ -63,6 +65,14 @@ impl Tree {
     /// # Errors
     /// What opening it gives.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_for(path, false)
+    }
+
+    /// The same, where a quick check will look for the copies in it if `checked_later`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_for(path: &Path, checked_later: bool) -> Result<Self, Error> {
         rustix::fs::open(path, OFlags::RDONLY | DIRECTORY, Mode::empty())
             .map(|fd| {
                 Self(Arc::new(Root {
@@ -71,6 +81,7 @@ impl Tree {
                     lasting: Mutex::default(),
                     reservations: Reservations::default(),
                     placed: Mutex::default(),
+                    checked_later,
                 }))
             })
             .map_err(|errno| {

@@ -35,11 +35,14 @@ impl Update {
     /// Of `jobs`, which go to `to` or directories in it, and the lists to ask for first.
     pub fn new(jobs: Vec<Job>, to: &str) -> (Self, Vec<Job>) {
         let mut update = Self::default();
-        for job in jobs {
-            let stamp = match &job {
+        for mut job in jobs {
+            let stamp = match &mut job {
                 Job::Put {
                     local: Some(local), ..
-                } => local.stamp(),
+                } => {
+                    *local = local.clone().checked_later();
+                    local.stamp()
+                }
                 _ => None,
             };
             match (stamp, above(job.remote())) {

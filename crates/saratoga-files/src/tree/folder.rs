@@ -25,6 +25,11 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// Whether a quick check will look for the copies in it.
+    pub(crate) fn is_checked_later(&self) -> bool {
+        self.tree.0.checked_later
+    }
+
     /// Takes away what was made to have it, as far as nothing is in it.
     pub(crate) fn unmake(&self) {
         for path in self.made.iter().rev() {

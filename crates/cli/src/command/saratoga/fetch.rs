@@ -65,7 +65,7 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
     let tree = if stdout {
         None
     } else {
-        Some(Tree::open(&args.to).or_usage()?)
+        Some(Tree::open_for(&args.to, args.update).or_usage()?)
     };
     let mut fetch = Fetch {
         tree,
