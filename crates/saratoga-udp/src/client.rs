@@ -24,9 +24,11 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use verdict::{Answers, forgotten, is_silence, say_refused};
 
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 pub use crate::job::{Job, Progress, Report, Target};
 
@@ -72,12 +74,12 @@ const FAREWELL: Duration = Duration::from_millis(100);
 const WORDS: Duration = Duration::from_millis(25);
 
 /// What is over of the jobs of one call.
-#[derive(Default)]
 struct Totals {
     done: u64,
     known: u64,
     /// A job ended because the server said nothing, and it was not heard since.
     silent: bool,
+    answers: Answers,
 }
 
 impl Client {
@@ -146,7 +148,12 @@ impl Client {
         let able = most_at_once().min(self.config.link.most_sessions());
         let mut job_queue = JobQueue::new(rate, self.config.parallel, able, timer::now());
         job_queue.add(jobs);
-        let mut sum = Totals::default();
+        let mut sum = Totals {
+            done: 0,
+            known: 0,
+            silent: false,
+            answers: Answers::new(timer::now()),
+        };
         while !job_queue.is_empty() {
             if stop.load(Ordering::Relaxed) {
                 self.stop()?;
@@ -306,10 +313,11 @@ impl Client {
             let at_start = done == 0
                 || matches!(entry.job, Job::Put { .. })
                 || matches!(result, Err(Error::Promised { .. }));
+            sum.answers.note(&result, now);
+            let starves = sum.answers.starves(&result, self.config.link.silence, now);
             if again
-                && at_start
                 && let Err(error) = &result
-                && error.is_want_of_room()
+                && (starves || at_start && error.is_want_of_room())
             {
                 say_refused(entry.job.remote(), error);
                 let full = match error {
@@ -563,31 +571,6 @@ impl Client {
         let echoed = self.config.link.timestamps && self.asks(job);
         session_id::of(job, self.server, self.fresh, *begun, echoed)
     }
-}
-
-/// For who wonders what a command waits for.
-fn say_refused(path: &str, error: &Error) {
-    tracing::info!(path, %error, "no room: it is asked for again, for ten minutes at most");
-}
-
-/// Whether the server has forgotten the session, as after a start, or either side has heard what the other did not say.
-fn forgotten(result: &Result<Vec<u8>, Error>) -> bool {
-    match result {
-        Err(Error::Session { failure, .. }) => *failure == Failure::Peer(Code::UNKNOWN_ID),
-        Err(Error::Misnamed { .. }) => true,
-        _ => false,
-    }
-}
-
-/// Whether nothing was heard.
-fn is_silence(result: &Result<Vec<u8>, Error>) -> bool {
-    matches!(
-        result,
-        Err(Error::Session {
-            failure: Failure::Silence,
-            ..
-        })
-    )
 }
 
 fn duplicate(file: &File, local: &LocalFile) -> Result<File, Error> {

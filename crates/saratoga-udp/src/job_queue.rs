@@ -22,6 +22,8 @@ const MOST: usize = 250;
 const FRAMES: u64 = 500;
 /// Octets of a file or list of which nothing is known, about.
 const UNKNOWN: u64 = 16 << 10;
+/// Sessions for which a server has room, and the line towards it, as far as is known at first.
+const ROOM: f64 = 100.0;
 /// The pauses, first and longest, before a server without room is asked again, unless one of ours is over there before.
 const PAUSE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 /// By how much each job that is done raises the sessions for which a server is asked: half as many more for each full round of
@@ -118,7 +120,7 @@ impl JobQueue {
             most: MOST.max(parallel).min(able),
             rate,
             takes: Duration::ZERO,
-            room: MOST as f64,
+            room: ROOM,
             fell_at: Instant::ZERO,
             pause: None,
             taken_at: now,
@@ -333,6 +335,7 @@ mod tests {
 
     fn job_queue(count: usize, size: u64) -> JobQueue {
         let mut job_queue = JobQueue::new(Rate::from_bits_per_sec(8_000_000), 8, 1000, START);
+        job_queue.room = MOST as f64;
         add(&mut job_queue, count, size);
         job_queue
     }

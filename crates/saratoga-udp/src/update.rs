@@ -74,22 +74,26 @@ impl Update {
     }
 
     /// Takes the report on a list; the lists to ask for next.
-    pub fn listed(&mut self, report: Report) -> Vec<Job> {
+    ///
+    /// # Errors
+    /// What kept the list from coming, unless the server refuses it.
+    pub fn listed(&mut self, report: Report) -> Result<Vec<Job>, Error> {
         let Some(Directory { files, below }) = self.directories.remove(&report.path) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let put = |files: Vec<(Job, Stamp)>| files.into_iter().map(|(job, _)| job);
         let content = match report.result {
             Ok(content) => content,
-            Err(error) => {
+            Err(error) if error.is_no_directory() => {
                 tracing::info!(path = report.path, %error, "not listed: all that goes there is sent");
                 self.missing.extend(put(files));
-                return if is_missing(&error) {
+                return Ok(if is_missing(&error) {
                     Vec::new()
                 } else {
                     below.into_iter().map(list).collect()
-                };
+                });
             }
+            Err(error) => return Err(error),
         };
         // What cannot be read of a list is as good as missing.
         let there: BTreeMap<String, Entry> = entries(&content)
@@ -110,7 +114,7 @@ impl Update {
             let entry = there.get(path);
             entry.is_some_and(|entry| entry.kind == EntryKind::Directory)
         };
-        below.into_iter().filter(is_listed).map(list).collect()
+        Ok(below.into_iter().filter(is_listed).map(list).collect())
     }
 
     /// When no list is missing: what is to be put, and how many files are there already.
@@ -206,17 +210,19 @@ mod tests {
         ];
         let (mut update, first) = Update::new(puts(folder.path(), &remotes), "to");
         assert_eq!(paths(&first), ["to/a", "to/e"]);
-        let next = update.listed(listed("to/a", &["1", "b/", "x-y/", "x"]));
+        let next = update
+            .listed(listed("to/a", &["1", "b/", "x-y/", "x"]))
+            .unwrap();
         assert_eq!(paths(&next), ["to/a/b", "to/a/x-y"]);
-        let next = update.listed(listed("to/a/b", &["c/"]));
+        let next = update.listed(listed("to/a/b", &["c/"])).unwrap();
         assert_eq!(paths(&next), ["to/a/b/c"]);
-        let next = update.listed(listed("to/a/b/c", &["1", "d/"]));
+        let next = update.listed(listed("to/a/b/c", &["1", "d/"])).unwrap();
         assert_eq!(paths(&next), ["to/a/b/c/d"]);
-        let next = update.listed(listed("to/a/b/c/d", &["1/"]));
+        let next = update.listed(listed("to/a/b/c/d", &["1/"])).unwrap();
         assert_eq!(paths(&next), [""; 0]);
-        update.listed(listed("to/a/x-y", &[]));
+        update.listed(listed("to/a/x-y", &[])).unwrap();
         let missing = Error::session("to/e", Failure::Peer(Code::NOT_FOUND));
-        update.listed(report("to/e", Err(missing)));
+        update.listed(report("to/e", Err(missing))).unwrap();
         let (put, there) = update.rest();
         assert_eq!(there, 2);
         assert_eq!(
@@ -246,7 +252,7 @@ mod tests {
             let (mut update, first) = Update::new(jobs.clone(), "");
             assert_eq!(paths(&first), [""]);
             let refused = Error::session("", Failure::Peer(code));
-            let next = update.listed(report("", Err(refused)));
+            let next = update.listed(report("", Err(refused))).unwrap();
             assert_eq!(paths(&next), asked);
             let (put, there) = update.rest();
             assert_eq!(paths(&put), ["1", "a/1", "a/b/1", "a/none"]);

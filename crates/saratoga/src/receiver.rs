@@ -570,7 +570,7 @@ impl Machine for Receiver {
 
     fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
         if self.state == State::Asking && self.ask_at <= now {
-            self.ask_at = now + self.timing.interval(now).max(Duration::from_secs(1));
+            self.ask_at = now + self.timing.pause(now);
             self.asked_at.get_or_insert(now);
             let request = self.config.request.clone()?;
             return Some(((), Frame::Request(request)));

@@ -503,7 +503,7 @@ impl Machine for Sender {
         let frame = match self.state {
             State::Over => self.last_status.take()?,
             State::Asking if self.ask_at <= now => {
-                self.ask_at = now + self.timing.interval(now).max(Duration::from_secs(1));
+                self.ask_at = now + self.timing.pause(now);
                 let request = self.config.request.clone()?;
                 self.small(Frame::Request(request), now)
             }

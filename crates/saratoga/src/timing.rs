@@ -10,6 +10,9 @@ const LEAST: Duration = Duration::from_millis(10);
 /// Between two questions at most: about four round trips to a geostationary satellite.
 const MOST: Duration = Duration::from_millis(2500);
 
+/// Between two REQUESTs.
+const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
 /// Smoothed round-trip time, and when the peer was last heard.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
@@ -58,6 +61,12 @@ impl Timing {
     /// When the peer counts as gone.
     pub(crate) fn silent_at(&self, silence: Duration) -> Instant {
         self.heard + silence
+    }
+
+    /// How long after a REQUEST the next may follow: there may be hundreds of them, and the way to the peer narrow.
+    pub(crate) fn pause(&self, now: Instant) -> Duration {
+        let [least, most] = PAUSE;
+        (now.since(self.heard) / 2).clamp(least, most)
     }
 
     /// How long after one question the next may follow: a quarter of a round trip, and a quarter of

@@ -59,7 +59,7 @@ pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
     let mut session = Session::with(&args.server, &args.common, rate, key, args.blind)?;
     if args.update {
         let (mut update, lists) = Update::new(jobs, &normal(&args.to).or_usage()?);
-        session.run(lists, &mut |report| Ok(update.listed(report)))?;
+        session.run(lists, &mut |report| update.listed(report))?;
         let there;
         (jobs, there) = update.rest();
         outcome.there_already(there);
