@@ -304,7 +304,7 @@ impl Client {
             let Some(mut entry) = job_queue.over(id) else {
                 continue;
             };
-            if entry.job.is_passed_on() && done > 0 && forgotten(&result) {
+            if entry.job.is_passed_on() && done > 0 && forgotten(&result).is_some() {
                 let path = entry.job.remote();
                 result = Err(Error::file("go on with", path)(passed_on()));
             }
@@ -329,7 +329,10 @@ impl Client {
                     Err(given_up) => entry = given_up,
                 }
             }
-            if again && forgotten(&result) && entry.begins_anew(done, now) {
+            if again
+                && let Some(in_vain) = forgotten(&result)
+                && entry.begins_anew(done, in_vain, now)
+            {
                 tracing::info!(
                     path = entry.job.remote(),
                     "the server began anew; so does this"

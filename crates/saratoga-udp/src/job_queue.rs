@@ -35,9 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How long this side may: nobody else's work ends here.
 const OWN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A job that the server forgets begins anew this often at most, unless more has arrived in a session that has lasted for
-/// [`LASTING`]: of two that end one another one gives up.
-const IN_VAIN: u32 = 20;
+/// A job that the server forgets begins anew so often at most, unless more has arrived in a session that has lasted for that long: of
+/// two that end one another one gives up.
 const LASTING: Duration = Duration::from_secs(1);
 /// The pauses, first and longest, from the second time in vain on.
 const PAUSE_IN_VAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(800)];
@@ -65,12 +64,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The server has forgotten it when `done` octets had arrived: whether it begins anew.
-    pub(crate) fn begins_anew(&mut self, done: u64, now: Instant) -> bool {
+    /// The server has forgotten it when `done` octets had arrived: whether it begins anew, `most` times in vain.
+    pub(crate) fn begins_anew(&mut self, done: u64, most: u32, now: Instant) -> bool {
         let further = done > self.furthest && now.since(self.began) >= LASTING;
         self.furthest = self.furthest.max(done);
         self.in_vain = if further { 0 } else { self.in_vain + 1 };
-        self.in_vain <= IN_VAIN
+        self.in_vain <= most
     }
 }
 
@@ -410,15 +409,15 @@ mod tests {
         let mut tries = |done: fn(u64) -> u64, lasted| {
             let again = (1..100).take_while(|i| {
                 entry.began = START;
-                entry.begins_anew(done(*i), START + lasted)
+                entry.begins_anew(done(*i), 20, START + lasted)
             });
             again.count()
         };
         assert_eq!(tries(|i| i, LASTING), 99);
-        assert_eq!(tries(|_| 50, LASTING), IN_VAIN as usize);
+        assert_eq!(tries(|_| 50, LASTING), 20);
         // Two that put the same end one another at once.
         assert_eq!(tries(|i| 1000 + i, LASTING), 99);
-        assert_eq!(tries(|i| 2000 + i, LASTING / 10), IN_VAIN as usize);
+        assert_eq!(tries(|i| 2000 + i, LASTING / 10), 20);
     }
 
     /// A path that has two ports for half a second, on a short path: the tries outlast that.
@@ -429,7 +428,7 @@ mod tests {
         let mut entry = job_queue.next(now).unwrap();
         while {
             now += Duration::from_millis(2);
-            entry.begins_anew(0, now)
+            entry.begins_anew(0, 20, now)
         } {
             job_queue.begin_anew(entry, now);
             now = now.max(job_queue.deadline(now).unwrap_or(now));
@@ -531,7 +530,7 @@ mod tests {
         job_queue.begun(7, entry, START);
         let later = START + 2 * PATIENCE;
         let mut entry = job_queue.over(7).unwrap();
-        assert!(entry.begins_anew(1000, later));
+        assert!(entry.begins_anew(1000, 20, later));
         job_queue.begin_anew(entry, later);
         let entry = job_queue.next(later).unwrap();
         assert!(job_queue.refused(entry, Full::There, later).is_ok());

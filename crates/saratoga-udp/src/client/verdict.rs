@@ -11,12 +11,25 @@ pub(super) fn say_refused(path: &str, error: &Error) {
     tracing::info!(path, %error, "no room: it is asked for again, for ten minutes at most");
 }
 
-/// Whether the server has forgotten the session, as after a start, or either side has heard what the other did not say.
-pub(super) fn forgotten(result: &Result<Vec<u8>, Error>) -> bool {
+/// How often in vain a job begins anew: the server has forgotten the session, as after a start, or either side has heard what the
+/// other did not say.
+const IN_VAIN: u32 = 20;
+/// And where the server has heard nothing for so long that it gave up: it may be so again each time.
+const IN_SILENCE: u32 = 1;
+
+/// Whether the session may begin anew, and how often in vain at most.
+pub(super) fn forgotten(result: &Result<Vec<u8>, Error>) -> Option<u32> {
     match result {
-        Err(Error::Session { failure, .. }) => *failure == Failure::Peer(Code::UNKNOWN_ID),
-        Err(Error::Misnamed { .. }) => true,
-        _ => false,
+        Err(Error::Session {
+            failure: Failure::Peer(code),
+            ..
+        }) => match *code {
+            Code::UNKNOWN_ID => Some(IN_VAIN),
+            Code::TERMINATED | Code::SENDER_SILENT => Some(IN_SILENCE),
+            _ => None,
+        },
+        Err(Error::Misnamed { .. }) => Some(IN_VAIN),
+        _ => None,
     }
 }
 
