@@ -27,8 +27,10 @@ const SILENT: Duration = Duration::from_secs(30);
 /// more often, and one that lost its power says nothing, while its key may have a few connections only.
 const PROBE: Duration = Duration::from_secs(90);
 const PROBES: u32 = 3;
-/// Bytes that a socket takes before they can leave: more would be a queue that no flow gets by.
-const UNSENT: Bytes = Bytes(128 << 10);
+/// Bytes that a socket takes before they can leave, at least and at most, and how long the link has with them at its best: more would be
+/// a queue that no flow gets by, and the link may have far less than its best.
+const UNSENT: [Bytes; 2] = [Bytes(16 << 10), Bytes(128 << 10)];
+const UNSENT_FOR: Duration = Duration::from_millis(50);
 /// Between two looks for policers.
 const LOOK: Duration = Duration::from_millis(250);
 /// Of the kernel's own controls, the one that goes on where packets are lost at random.
@@ -124,6 +126,12 @@ impl TcpPort {
         handshakes.chain(dialling).min()
     }
 
+    fn unsent(&self) -> Bytes {
+        let [least, most] = UNSENT;
+        let rate = { self.settings.as_ref() }.and_then(|settings| settings.rate);
+        rate.map_or(most, |rate| rate.over(UNSENT_FOR).clamp(least, most))
+    }
+
     /// The socket of a connection.
     pub(crate) fn socket(&self, connection: ConnectionId) -> Option<&TcpStream> {
         self.sockets.get(&connection).map(|it| &it.socket)
@@ -165,7 +173,7 @@ impl TcpPort {
         tcp::set_no_delay(socket, true)?;
         tcp::set_user_timeout(socket, SILENT)?;
         tcp::set_keepalive(socket, PROBE, SILENT / PROBES, PROBES)?;
-        tcp::set_notsent_lowat(socket, UNSENT)?;
+        tcp::set_notsent_lowat(socket, self.unsent())?;
         let Some(settings) = &self.settings else {
             return Ok(false);
         };
