@@ -222,18 +222,23 @@ struct Memory(PathBuf);
 
 impl Memory {
     /// `None` where cgroups of memory cannot be made here.
-    fn new(limit: u64) -> Option<Self> {
+    fn new(name: &str, limit: u64) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup");
         let (root, file) = if root.join("memory/memory.limit_in_bytes").exists() {
             (root.join("memory"), "memory.limit_in_bytes")
         } else {
             (root.to_owned(), "memory.max")
         };
-        let own = root.join(format!("bentpipe_test_{}", std::process::id()));
+        let own = root.join(format!("bentpipe_{name}_{}", std::process::id()));
         fs::create_dir(&own).ok()?;
         let made = Self(own);
         fs::write(made.0.join(file), limit.to_string()).ok()?;
         Some(made)
+    }
+
+    /// Has the shell enter it.
+    fn within(&self) -> String {
+        format!("echo $$ > {}/cgroup.procs;", self.0.display())
     }
 }
 
@@ -248,7 +253,7 @@ impl Drop for Memory {
 #[test]
 fn a_server_lives_within_the_memory_of_its_cgroup() {
     need!(Root);
-    let Some(memory) = Memory::new(12_000_000) else {
+    let Some(memory) = Memory::new("files", 12_000_000) else {
         return println!("SKIPPED: no cgroup of memory can be made here");
     };
     let place = tempfile::tempdir().unwrap();
@@ -266,7 +271,7 @@ fn a_server_lives_within_the_memory_of_its_cgroup() {
         .unwrap();
     }
     fs::write(path("here/c"), &long).unwrap();
-    let within = format!("echo $$ > {}/cgroup.procs;", memory.0.display());
+    let within = memory.within();
     // What it has written leaves its memory as fast as the disk takes it, which is slow on a busy host.
     let patience = "--silence=3min";
     let arguments = [RATE, "--allow=put", patience];
@@ -290,4 +295,40 @@ fn a_server_lives_within_the_memory_of_its_cgroup() {
     let killed = server.child.try_wait().unwrap().is_some();
     let said = server.end();
     assert!(!killed, "{said}");
+}
+
+/// An archive whose lists are longer together than the memory of the server's cgroup: who asks for all at once has them one after
+/// the other, and somebody else has his beside them.
+#[test]
+fn a_server_lives_within_the_memory_of_its_cgroup_whatever_is_listed() {
+    need!(Root);
+    let Some(memory) = Memory::new("lists", 32 << 20) else {
+        return println!("SKIPPED: no cgroup of memory can be made here");
+    };
+    let place = tempfile::tempdir().unwrap();
+    for folder in 0..20 {
+        let folder = place.path().join(format!("archive/{folder}"));
+        fs::create_dir_all(&folder).unwrap();
+        for i in 0..20_000 {
+            let name = format!("S2A_MSIL1C_20260101T0000{i:05}_N0500_R050.jp2");
+            fs::File::create(folder.join(name)).unwrap();
+        }
+    }
+    let arguments = ["--rate=100Mbit/s"];
+    let mut server = Server::start(&memory.within(), place.path(), &arguments);
+    // What is there already is no more than listed.
+    let update = |words: &[&str]| {
+        let mut command = shell("");
+        command.current_dir(place.path());
+        command.args(["saratoga", "get", &server.address, "-ru"]);
+        command.args(words).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let all = update(&["archive", "--parallel=30"]);
+    let one = ended(update(&["archive/7", "--to=archive"]), 0);
+    let all = ended(all, 0);
+    let killed = server.child.try_wait().unwrap().is_some();
+    let said = server.end();
+    assert!(!killed, "{said}");
+    assert!(one.contains("20000 files were there"), "{one}");
+    assert!(all.contains("400000 files were there"), "{all}");
 }

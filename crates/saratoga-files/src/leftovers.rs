@@ -263,9 +263,13 @@ mod tests {
         let other = root.join(".1.saratoga-going");
         fs::rename(make(5), &other).unwrap();
         assert!(
-            tree.list("", bentpipe_wire::saratoga::Width::Bits64)
-                .unwrap()
-                .is_empty()
+            tree.list(
+                "",
+                bentpipe_wire::saratoga::Width::Bits64,
+                crate::list_room::ListShare::ample()
+            )
+            .unwrap()
+            .is_empty()
         );
         assert_eq!(remove(&tree, SystemTime::UNIX_EPOCH).unwrap(), 1);
         assert!(!arrived.exists());

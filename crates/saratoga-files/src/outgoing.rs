@@ -285,7 +285,8 @@ mod tests {
             nonce: None,
             blind: false,
         };
-        let source = Source::Memory(Vec::new().into());
+        let empty = crate::list_room::ListShare::ample().list(Vec::new());
+        let source = Source::Memory(empty.unwrap().into());
         let mut outgoing = Outgoing::new(Sender::new(config, at(0)), source, "a".to_owned());
         said(&mut outgoing, at(0));
         let Frame::Status(status) = echo(7, None) else {

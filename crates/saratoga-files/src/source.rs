@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::checksum_on_read::ChecksumOnRead;
 use crate::gather::Gather;
+use crate::list_room::List;
 use crate::tree;
 use crate::unnamed::temporary_folder;
 use bentpipe_wire::saratoga::Checksum;
@@ -39,7 +40,7 @@ pub enum Source {
         late: Option<Box<ChecksumOnRead>>,
     },
     /// Memory: a list.
-    Memory(Arc<[u8]>),
+    Memory(Arc<List>),
     /// Standard input, kept in a file without a name until it has arrived.
     Pipe(Arc<Spool>),
 }

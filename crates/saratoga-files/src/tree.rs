@@ -4,6 +4,7 @@
 //! and use are one system call, so that nobody can change the path between them.
 
 mod folder;
+mod list;
 
 pub use folder::Folder;
 pub(crate) use folder::{is_gone, is_taken};
@@ -16,15 +17,13 @@ use crate::quick_check::Stamp;
 use crate::reservation::Reservations;
 use crate::task::Cancel;
 use crate::{Error, path};
-use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use bentpipe_wire::saratoga::Time;
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -245,32 +244,6 @@ impl Tree {
         done.map(|()| folder)
     }
 
-    /// What is in the directory at `path` (the tree itself when empty), as the content of a
-    /// directory record: sizes too great for `widest` are left out, as are links and what arrives.
-    pub fn list(&self, path: &str, widest: Width) -> Result<Vec<u8>, Error> {
-        let path = &*path::normal(path)?;
-        let listed = || -> io::Result<Vec<u8>> {
-            let folder = match path {
-                "" => self.root().try_clone_to_owned()?,
-                path => beneath(self.root(), path, OFlags::RDONLY | DIRECTORY)?,
-            };
-            let mut names = Vec::new();
-            for entry in Dir::read_from(&folder)? {
-                names.push(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned());
-            }
-            names.sort();
-            let mut content = Vec::new();
-            for name in &names {
-                if let Some(entry) = entry_of(&folder, name, widest) {
-                    // What does not fit an entry cannot be asked for either.
-                    let _ = entry.emit(&mut content);
-                }
-            }
-            Ok(content)
-        };
-        listed().map_err(Error::file("list", path))
-    }
-
     /// Deletes the file at `path`; one that is not there is as good as deleted.
     pub fn remove(&self, path: &str) -> Result<(), Error> {
         let (folder, name) = match self.place(path, false) {
@@ -392,47 +365,6 @@ fn check(path: &str) -> Result<String, Error> {
     Err(Error::Path { path, why })
 }
 
-/// The entry of `name` in `folder`; none for what is left out. A file or directory whose name is not UTF-8 cannot
-/// be named in Saratoga: it is listed as a special one, with what can be read of its name, so that it is
-/// missed. So is what cannot be looked at, such as a file system whose program has died, or an inode that the disk has lost.
-fn entry_of(folder: &OwnedFd, name: &OsStr, widest: Width) -> Option<Entry> {
-    let (path, named) = match name.to_str() {
-        Some("." | "..") => return None,
-        Some(name) if ours(name) => return None,
-        Some(name) => (name.to_owned(), true),
-        None => (name.to_string_lossy().into_owned(), false),
-    };
-    let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat,
-        // It has just gone.
-        Err(Errno::NOENT) => return None,
-        Err(error) => {
-            tracing::info!(name = path.escape_debug().to_string(), %error, "cannot be looked at");
-            return Some(Entry {
-                kind: EntryKind::SpecialFile,
-                ..Entry::file(&path, 0)
-            });
-        }
-    };
-    let (kind, size) = match (FileType::from_raw_mode(stat.st_mode), named) {
-        (FileType::RegularFile, true) => (EntryKind::File, stat.st_size as u128),
-        (FileType::Directory, true) => (EntryKind::Directory, 0),
-        (FileType::RegularFile, false) => (EntryKind::SpecialFile, 0),
-        (FileType::Directory, false) => (EntryKind::SpecialDirectory, 0),
-        _ => return None,
-    };
-    let width = Width::holding(size);
-    (width <= widest).then(|| Entry {
-        kind,
-        width,
-        unreliable: false,
-        size,
-        modified: Time::from_posix(stat.st_mtime),
-        created: Time::from_posix(stat.st_ctime),
-        path,
-    })
-}
-
 /// Who may read, write and execute a file, as METADATA says it.
 pub fn mode(metadata: &Metadata) -> u16 {
     (metadata.mode() & 0o777) as u16
@@ -449,6 +381,8 @@ pub fn posix_times(metadata: &Metadata) -> (Time, Time) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::list_room::ListShare;
+    use bentpipe_wire::saratoga::Width;
     use std::os::unix::fs::symlink;
 
     /// Who waits for files may take a whole directory away.
@@ -504,9 +438,9 @@ mod tests {
         tree.remove("link").unwrap();
         assert!(outside.path().join("secret").exists() && !root.join("link").exists());
         tree.remove("never/was").unwrap();
-        let content = tree.list("", Width::Bits64).unwrap();
+        let content = tree.list("", Width::Bits64, ListShare::ample()).unwrap();
         for path in [".", "./", "sub/..", "sub/", "./sub"] {
-            let listed = tree.list(path, Width::Bits64);
+            let listed = tree.list(path, Width::Bits64, ListShare::ample());
             assert_eq!(listed.is_ok(), path != "sub/..", "{path:?}");
         }
         let names = bentpipe_wire::saratoga::entries(&content).map(|entry| entry.unwrap().path);

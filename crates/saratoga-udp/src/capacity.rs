@@ -17,6 +17,9 @@ const OTHER_MEMORY: u64 = 8 << 20;
 const STRETCHES: usize = 1 << 18;
 /// Memory that a stretch takes, about: in the machine, and in the record of the part.
 const STRETCH: u64 = 64;
+/// Octets of all lists that a server makes and sends at most where there is memory: three quarters, which one may have, are enough to
+/// make the longest that clients take (64 MiB), whose names are in memory beside it then.
+const LISTS: usize = 256 << 20;
 
 /// Sessions for which this process has descriptors.
 pub(crate) fn most_at_once() -> usize {
@@ -39,6 +42,14 @@ pub(crate) fn stretches() -> usize {
     cgroup::memory_limit().map_or(STRETCHES, |Bytes(limit)| {
         let most = usize::try_from(limit / 4 / STRETCH).unwrap_or(usize::MAX);
         most.min(STRETCHES)
+    })
+}
+
+/// Octets of all lists for which there is memory: a quarter of what there is, at most.
+pub(crate) fn lists() -> usize {
+    cgroup::memory_limit().map_or(LISTS, |Bytes(limit)| {
+        let most = usize::try_from(limit / 4).unwrap_or(usize::MAX);
+        most.min(LISTS)
     })
 }
 

@@ -127,7 +127,7 @@ impl Server {
             seen: Seen::default(),
             validator: AddressValidation::new().map_err(Error::socket("draw random numbers"))?,
             turns: FairSemaphore::new(std::thread::available_parallelism().map_or(1, usize::from)),
-            lists: Lists::default(),
+            lists: Lists::new(capacity::lists()),
             recent: Recent::default(),
             for_unproven: TimeBudget::new(timer::now()),
             stranger_log: StrangerLog::new(timer::now()),
@@ -386,7 +386,10 @@ impl Server {
                 Some(content) => content,
                 None => {
                     let begun = timer::now();
-                    let content = tree.list(&listed, width)?;
+                    let share = lists
+                        .begin(from)
+                        .map_err(Error::file("list", &*asked.path))?;
+                    let content = tree.list(&listed, width, share)?;
                     lists.shared(&listed, width, begun, content)
                 }
             };
