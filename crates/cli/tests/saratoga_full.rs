@@ -12,7 +12,7 @@ use server::{Server, assert_code, shell};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// What is moved, at a rate at which it takes some seconds, and the disk that it must share.
 const LEN: usize = 6_000_000;
@@ -311,7 +311,10 @@ fn a_server_lives_within_the_memory_of_its_cgroup_whatever_is_listed() {
         fs::create_dir_all(&folder).unwrap();
         for i in 0..20_000 {
             let name = format!("S2A_MSIL1C_20260101T0000{i:05}_N0500_R050.jp2");
-            fs::File::create(folder.join(name)).unwrap();
+            let file = fs::File::create(folder.join(name)).unwrap();
+            // What is that young may have changed since it was copied.
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(1_700_000_000))
+                .unwrap();
         }
     }
     let arguments = ["--rate=100Mbit/s"];

@@ -13,21 +13,21 @@ pub struct Heap;
 const LONG: usize = 128 << 10;
 /// The most bytes that are asked for at once, so that a block takes little that it may never use.
 const BATCH: usize = 256 << 10;
-/// The least size of a block that [`map_long_blocks`] gives pages of its own, in bytes.
-#[cfg(target_env = "gnu")]
-const MAPPED: libc::c_int = 32 << 10;
 /// The size of a page in bytes. Where pages are larger the kernel refuses most ranges, and gives pages as they are met.
 const PAGE: usize = 4096;
 
-/// From now on a block of at least 32 KiB has pages of its own, which move with it when it grows (mallopt(3), `M_MMAP_THRESHOLD`).
-/// For a program of which a few blocks grow and grow: in the heap they leave memory behind at each step that was touched, and that
-/// nobody needs. Where such blocks come and go it costs a system call each time. Without glibc everything stays as it is.
-pub fn map_long_blocks() {
+/// From now on a block of at least so many `bytes` has pages of its own, which move with it when it grows and go with it when it is freed
+/// (mallopt(3), `M_MMAP_THRESHOLD`). For a program of which a few blocks grow and grow, or long ones come and go by many threads: in
+/// the heap they leave memory behind that was touched, and that nobody needs. Where such blocks come and go it costs a system call each
+/// time. Without glibc everything stays as it is.
+pub fn map_long_blocks(bytes: i32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: the C library changes a number of its own, under its own lock.
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED)
+        libc::mallopt(libc::M_MMAP_THRESHOLD, bytes)
     };
+    #[cfg(not(target_env = "gnu"))]
+    let _ = bytes;
 }
 
 impl Heap {

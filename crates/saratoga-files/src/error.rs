@@ -247,10 +247,10 @@ impl Error {
                 "the server's log says why (a directory is not deleted, nor by `take` what lies on a network or FUSE file system there: `get` that); it stays there, and a copy that has come here is whole"
             }
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
-                "it is out of room or quota there, or allows less with --max-size; the log there says which"
+                "it is out of room or quota there, or of memory for so long a list, or allows less with --max-size; the log there says which"
             }
             Failure::Peer(Code::CANNOT_SEND) => {
-                "the server has no room for a session more (--max-sessions), or on its disk beside what is on its way, or another process there (Samba, an NFS server) has a lease on the file and does not give it back; try again later"
+                "the server has no room for a session more (--max-sessions), in memory beside lists that are on their way, or on its disk beside what is, or another process there (Samba, an NFS server) has a lease on the file and does not give it back; try again later"
             }
             Failure::Peer(Code::UNSPECIFIED) => {
                 "the log of the peer says more, such as that what arrived has another checksum than announced: then the file changed while it was sent, though its size and time are what they were"

@@ -1,7 +1,8 @@
 //! The memory of the lists that a server makes and sends: all together have a bound, whoever asks for them.
 //!
-//! A list counts from its first name on until nobody is sent it any more. Who has several has no more than is left for others, and
-//! one list alone leaves a quarter. Who has none and finds no room comes before those who have some.
+//! A list counts from its first name on until nobody is sent it any more. While it is made its names count too, so that one alone, which
+//! may have all then, leaves almost half when it is there; who has several has no more than is left for others. Who has none and finds
+//! no room comes before those who have some.
 
 use bentpipe_base::Instant;
 use bentpipe_sockets::timer;
@@ -106,11 +107,6 @@ impl Held {
         self.waits.is_some_and(waits)
     }
 
-    /// The longest list.
-    const fn longest(&self) -> usize {
-        self.most / 4 * 3
-    }
-
     /// The place of a list.
     fn place(&mut self, list: (IpAddr, usize)) -> Option<&mut (IpAddr, usize)> {
         self.lists.iter_mut().find(|one| **one == list)
@@ -129,11 +125,11 @@ impl ListShare {
     fn set_at(&mut self, octets: usize, now: Instant) -> io::Result<()> {
         let mut held = self.room.held();
         if octets > self.octets {
-            if octets > held.longest() {
+            if octets > held.most {
                 let why = format!(
-                    "its list takes more than the {} MiB that the server's memory has for one; raise the limit of its cgroup \
+                    "its list takes more than the {} MiB that the server's memory has for all lists; raise the limit of its cgroup \
                      (MemoryMax= of its unit), or name directories or files in it instead",
-                    held.longest() >> 20
+                    held.most >> 20
                 );
                 return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
             }
@@ -239,8 +235,8 @@ mod tests {
     fn one_list_has_room_while_there_is_no_other() {
         let room = ListRoom::new(1600);
         let mut long = room.begin_at(whom(1), AT).unwrap();
-        long.set_at(1200, AT).unwrap();
-        let never = long.set_at(1201, AT).unwrap_err();
+        long.set_at(1600, AT).unwrap();
+        let never = long.set_at(1601, AT).unwrap_err();
         assert_eq!(never.kind(), io::ErrorKind::FileTooLarge);
         let list = long.list(vec![7; 1000]).unwrap();
         assert_eq!((list.len(), room.held().left()), (1000, 600));

@@ -17,9 +17,11 @@ const OTHER_MEMORY: u64 = 8 << 20;
 const STRETCHES: usize = 1 << 18;
 /// Memory that a stretch takes, about: in the machine, and in the record of the part.
 const STRETCH: u64 = 64;
-/// Octets of all lists that a server makes and sends at most where there is memory: three quarters, which one may have, are enough to
-/// make the longest that clients take (64 MiB), whose names are in memory beside it then.
+/// Octets of all lists that a server makes and sends at most where there is memory: enough to make the longest that clients take (64 MiB),
+/// whose names are in memory beside it then.
 const LISTS: usize = 256 << 20;
+/// A block that is longer is not kept for others when it is freed: lists are made by many threads, each of which would keep some.
+const LONG_BLOCK: i32 = 128 << 10;
 
 /// Sessions for which this process has descriptors.
 pub(crate) fn most_at_once() -> usize {
@@ -45,8 +47,9 @@ pub(crate) fn stretches() -> usize {
     })
 }
 
-/// Octets of all lists for which there is memory: a quarter of what there is, at most.
+/// Octets of all lists for which there is memory: a quarter of what there is, at most. From now on they leave nothing behind.
 pub(crate) fn lists() -> usize {
+    bentpipe_process::map_long_blocks(LONG_BLOCK);
     cgroup::memory_limit().map_or(LISTS, |Bytes(limit)| {
         let most = usize::try_from(limit / 4).unwrap_or(usize::MAX);
         most.min(LISTS)

@@ -56,7 +56,7 @@ pub(crate) struct Run {
 
 /// Does what `command` says.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
-    bentpipe_process::map_long_blocks();
+    bentpipe_process::map_long_blocks(32 << 10);
     let Command::Run(args) = command;
     let name = args.file.display().to_string();
     let text = super::read(&args.file)?;
