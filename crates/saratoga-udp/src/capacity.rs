@@ -47,13 +47,16 @@ pub(crate) fn stretches() -> usize {
     })
 }
 
-/// Octets of all lists for which there is memory: a quarter of what there is, at most. From now on they leave nothing behind.
+/// Octets of all lists for which there is memory. From now on they leave nothing behind.
 pub(crate) fn lists() -> usize {
     bentpipe_process::map_long_blocks(LONG_BLOCK);
-    cgroup::memory_limit().map_or(LISTS, |Bytes(limit)| {
-        let most = usize::try_from(limit / 4).unwrap_or(usize::MAX);
-        most.min(LISTS)
-    })
+    cgroup::memory_limit().map_or(LISTS, lists_within)
+}
+
+/// Octets of all lists under `limit`: a quarter of it, at most.
+fn lists_within(limit: Bytes) -> usize {
+    let most = usize::try_from(limit.0 / 4).unwrap_or(usize::MAX);
+    most.min(LISTS)
 }
 
 /// Sessions that a server of `wanted` serves at once: fewer where this process may not have more, and the log says so.
@@ -102,6 +105,10 @@ mod tests {
         assert_eq!(
             [4, 8, 24, 72].map(|mib| by_memory(Bytes(mib << 20))),
             [0, 0, 256, 1024]
+        );
+        assert_eq!(
+            [64, 1024, 4096].map(|mib| lists_within(Bytes(mib << 20)) >> 20),
+            [16, 256, 256]
         );
     }
 }
