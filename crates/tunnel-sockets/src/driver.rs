@@ -351,6 +351,7 @@ impl Driver {
             }
         }
         self.send();
+        self.tell_limit();
     }
 
     /// Hand-ins and connections of a near end, names and times of a far one, and whether peers are still there.
@@ -415,6 +416,7 @@ impl Driver {
             Event::Asked(tunnel, request) => self.asked(tunnel, request),
             Event::Answered(tunnel, Ok(())) => {
                 self.counters.opened += 1;
+                self.heed_limit(tunnel, Ok(()));
                 if !self.answered_reserved(tunnel, Ok(())) {
                     if let Some(flow) = self.flow(tunnel) {
                         flow.phase = Phase::Open;
@@ -428,6 +430,7 @@ impl Driver {
                 *self.counters.failures.entry(why.name()).or_default() += 1;
                 self.answered_reserved(tunnel, Err(NoTunnel::Dial(why)));
                 self.abort(tunnel);
+                self.heed_limit(tunnel, Err(why));
             }
             Event::Udp(tunnel, payload) => self.udp_came(tunnel, &payload),
             Event::Readable(tunnel) if self.udp_flows.has(tunnel) => self.udp_readable(tunnel),

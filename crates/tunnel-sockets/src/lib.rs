@@ -24,6 +24,7 @@ mod driver;
 mod driver_handle;
 mod fall_back;
 mod far_end;
+mod far_end_limit;
 mod first_flight;
 mod flow;
 mod identity_file;

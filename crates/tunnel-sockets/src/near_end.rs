@@ -3,6 +3,7 @@
 use crate::awaited::{Awaited, AwaitedAnswer};
 use crate::driver::{Driver, Part};
 use crate::fall_back::FallBack;
+use crate::far_end_limit::FarEndLimit;
 use crate::first_flight::FirstFlight;
 use crate::flow::Phase;
 use bentpipe_base::Instant;
@@ -77,6 +78,7 @@ pub struct Near {
     waker: Arc<Waker>,
     up: Arc<AtomicBool>,
     full: Arc<AtomicBool>,
+    limited: Arc<AtomicBool>,
     next: Arc<AtomicU64>,
     awaited: Arc<Awaited>,
 }
@@ -84,7 +86,8 @@ pub struct Near {
 impl Near {
     /// Whether tunnels may be opened at present, if only in a first flight.
     pub fn is_up(&self) -> bool {
-        self.up.load(Ordering::Relaxed) && !self.full.load(Ordering::Relaxed)
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is_set(&self.up) && !is_set(&self.full) && !is_set(&self.limited)
     }
 
     /// Carries a client's connection to `target`; it is reset where that fails. What the client has said leaves with the request.
@@ -167,8 +170,10 @@ pub(crate) struct Asking {
     waiting: VecDeque<(Instant, Hand)>,
     pub(crate) connection: Option<ConnectionId>,
     up: Arc<AtomicBool>,
-    /// The far end allows no more tunnels.
+    /// The connection has no room for more tunnels.
     full: Arc<AtomicBool>,
+    /// The far end admits no more tunnels.
+    pub(crate) limit: FarEndLimit,
     /// The second carrier.
     pub(crate) fall_back: FallBack,
     /// The far end is told for whom a tunnel is asked for.
@@ -197,11 +202,13 @@ impl Asking {
     pub(crate) fn new(peer: SocketAddr, waker: Arc<Waker>) -> (Self, Near) {
         let (sender, hands) = channel();
         let [up, full] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let limit = FarEndLimit::default();
         let near = Near {
             hands: sender,
             waker,
             up: Arc::clone(&up),
             full: Arc::clone(&full),
+            limited: Arc::clone(&limit.reached),
             next: Arc::default(),
             awaited: Arc::default(),
         };
@@ -212,6 +219,7 @@ impl Asking {
             connection: None,
             up,
             full,
+            limit,
             fall_back: FallBack::default(),
             tells_clients: false,
             first_flight: FirstFlight::default(),
@@ -273,10 +281,14 @@ impl Asking {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.connection {
             None => Some(self.again),
-            Some(_) => [self.until, self.first_flight.heard_by()]
-                .into_iter()
-                .flatten()
-                .min(),
+            Some(_) => [
+                self.until,
+                self.first_flight.heard_by(),
+                self.limit.deadline(),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
         }
     }
 
@@ -286,6 +298,11 @@ impl Asking {
         self.until = begun.map(|_| now + TRY);
         self.again = now + self.pause;
         self.pause = (self.pause * 2).min(RETRY_MOST);
+    }
+
+    /// Tunnels without a socket yet.
+    pub(crate) fn reserved(&self) -> usize {
+        self.reserved.len()
     }
 
     /// Whether somebody waits for a tunnel.
@@ -400,6 +417,7 @@ impl Driver {
         let now = self.now();
         if let Part::Near(asking) = &mut self.part {
             asking.full.store(false, Ordering::Relaxed);
+            asking.limit.forget();
             if connection.is_elsewhere() {
                 asking.fall_back.set_ready(ready);
             } else if asking.connection == Some(connection) {
@@ -479,6 +497,7 @@ impl Driver {
 
     /// Near: asks for a tunnel for each that waits.
     pub(crate) fn open_waiting(&mut self) {
+        let now = self.now();
         while let Part::Near(asking) = &mut self.part
             && asking.is_up()
             && let Some(connection) = asking.carrier()
@@ -492,6 +511,7 @@ impl Driver {
             let client = client.filter(|_| asking.tells_clients);
             match self.side.open(connection, target, client) {
                 Ok(tunnel) => {
+                    asking.limit.asked(tunnel, now);
                     self.counters.asked += 1;
                     self.counters.early += u64::from(asking.standing().is_none());
                     match hand {

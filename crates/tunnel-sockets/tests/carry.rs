@@ -4,6 +4,9 @@
 
 mod support;
 
+#[path = "carry/far_end_limit.rs"]
+mod far_end_limit;
+
 use bentpipe_base::Bytes;
 use bentpipe_connect_tcp::{Target, Template};
 use bentpipe_quic::{Config, Limits};
@@ -23,16 +26,17 @@ struct Pair {
 
 impl Pair {
     fn new(rules: Vec<Rule>) -> Self {
-        Self::with(rules, Limits::default())
+        Self::with(rules, Limits::default(), 1000)
     }
 
-    fn with(rules: Vec<Rule>, limits: Limits) -> Self {
+    /// With so many tunnels, whatever the connection has room for.
+    fn with(rules: Vec<Rule>, limits: Limits, tunnels: usize) -> Self {
         let [near, far] = support::configs(limits, Instant::now()).map(|config| Config {
             segments: 16,
             ..config
         });
         let template = Template::of_authority("far.example").unwrap();
-        let serve = support::far(&template, rules, 1000, Duration::from_secs(120));
+        let serve = support::far(&template, rules, tunnels, Duration::from_secs(120));
         let far = Driver::far(&far, loopback(), serve).unwrap();
         let peer = far.address().unwrap();
         let (driver, near) = Driver::near(&near, loopback(), peer, template).unwrap();
@@ -291,7 +295,7 @@ fn many_who_do_not_read_disturb_nobody() {
             memory: Bytes(8_000_000),
             ..Limits::default()
         };
-        let pair = Pair::with(all(), limits);
+        let pair = Pair::with(all(), limits, 1000);
         let idle: Vec<_> = (0..count)
             .map(|_| {
                 let (target, server) = serve(|mut socket| socket.write_all(&[1; 20_000_000]));
@@ -357,7 +361,7 @@ fn beyond_the_far_ends_tunnels_nothing_hangs() {
         streams: 4,
         ..Limits::default()
     };
-    let pair = Pair::with(all(), limits);
+    let pair = Pair::with(all(), limits, 1000);
     let mut idle: Vec<_> = (0..4)
         .map(|_| {
             let (target, server) = serve(|mut socket| socket.read(&mut [0]));
