@@ -177,16 +177,20 @@ fn beyond_the_far_ends_tunnels_the_near_one_waits() {
     };
     let mut pair = Pair::with(limits, true);
     let first = pair.stand();
-    pair.stand();
-    // One more is queued by the stack itself.
-    let mut refused = 0;
-    while pair.open() != Err(OpenError::Limited) {
-        refused += 1;
-        assert!(refused < 3);
-    }
+    let second = pair.stand();
+    // The stack itself would take one more, and not ask.
+    assert_eq!(pair.open(), Err(OpenError::Limited));
     pair.sides[NEAR].reset(first[NEAR]);
     pair.run();
     assert!(pair.told[NEAR].contains(&Event::Room(pair.ids[NEAR])));
+    pair.stand();
+    // Also where the far side ends one.
+    assert_eq!(pair.open(), Err(OpenError::Limited));
+    pair.told[NEAR].clear();
+    pair.sides[FAR].reset(second[FAR]);
+    pair.run();
+    assert!(pair.told[NEAR].contains(&Event::Room(pair.ids[NEAR])));
+    pair.stand();
 }
 
 #[test]

@@ -94,6 +94,7 @@ impl Http2Connection {
         loop {
             let woken = self.wakes.take();
             if woken.is_empty() {
+                self.tell_room(events);
                 return Ok(());
             }
             self.drive(settings, events)?;
@@ -157,10 +158,6 @@ impl Http2Connection {
                         return Err(ended.map_or_else(words, |()| "the peer closed it".to_owned()));
                     }
                     match requests.poll_ready(context) {
-                        Poll::Ready(Ok(())) if self.full => {
-                            self.full = false;
-                            events.push_back(Event::Room(self.id));
-                        }
                         Poll::Ready(Err(_)) if !self.going => {
                             self.going = true;
                             events.push_back(Event::GoingAway(self.id));
@@ -304,6 +301,21 @@ impl Http2Connection {
         }
     }
 
+    /// Near: tells where there is room again.
+    fn tell_room(&mut self, events: &mut VecDeque<Event>) {
+        if !self.full {
+            return;
+        }
+        let waker = self.wakes.waker(CONNECTION);
+        if let State::Client(parts) = &mut self.state
+            && has_room(&parts.0, self.tunnels.len())
+            && let Poll::Ready(Ok(())) = parts.0.poll_ready(&mut Context::from_waker(&waker))
+        {
+            self.full = false;
+            events.push_back(Event::Room(self.id));
+        }
+    }
+
     /// Near: asks for a tunnel.
     pub(super) fn open(
         &mut self,
@@ -320,9 +332,9 @@ impl Http2Connection {
         let (requests, _) = &mut **parts;
         let waker = self.wakes.waker(CONNECTION);
         match requests.poll_ready(&mut Context::from_waker(&waker)) {
-            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Ok(())) if has_room(requests, self.tunnels.len()) => {}
             Poll::Ready(Err(_)) => return Err(OpenError::GoingAway),
-            Poll::Pending => {
+            Poll::Ready(Ok(())) | Poll::Pending => {
                 self.full = true;
                 return Err(OpenError::Limited);
             }
@@ -397,6 +409,11 @@ impl Http2Connection {
             self.wakes.ring(CONNECTION);
         }
     }
+}
+
+/// Near: whether the peer allows one more tunnel than there are. The stack would take one beyond that, and ask for it only when another ends.
+fn has_room(requests: &SendRequest<Bytes>, tunnels: usize) -> bool {
+    tunnels < requests.current_max_send_streams()
 }
 
 /// What a request asks for.
