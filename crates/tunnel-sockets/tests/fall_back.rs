@@ -35,6 +35,7 @@ struct Plan {
     http2: bool,
     /// Nothing is heard for so long: the connection is gone.
     idle: Option<Duration>,
+    limits: Limits,
 }
 
 impl Default for Plan {
@@ -46,6 +47,7 @@ impl Default for Plan {
             udp: true,
             http2: true,
             idle: None,
+            limits: Limits::default(),
         }
     }
 }
@@ -79,7 +81,7 @@ impl Pair {
     fn after(plan: &Plan, meanwhile: impl FnOnce(SocketAddr)) -> Self {
         let rate = Rate::from_bits_per_sec(plan.rate);
         let round_trip = plan.round_trip;
-        let configs = support::configs(Limits::default(), Instant::now());
+        let configs = support::configs(plan.limits, Instant::now());
         let [near, far] = configs.map(|mut config| {
             config.path.rate = rate;
             let settings = Settings {
@@ -274,6 +276,43 @@ fn blocked_in_mid_life_it_is_recognised_and_undone() {
     println!("back after {back:?}");
     assert!(!pair.status().udp_blocked);
     pair.echoes(1_000_000);
+}
+
+/// As on QUIC: what finds no room is not left hanging, and is not taken while there is none.
+#[test]
+fn beyond_the_far_ends_tunnels_nothing_hangs_on_http2() {
+    let limits = Limits {
+        streams: 2,
+        ..Limits::default()
+    };
+    let plan = Plan {
+        udp: false,
+        limits,
+        ..Plan::default()
+    };
+    let pair = Pair::after(&plan, |_| {});
+    let standing = [(); 2].map(|()| {
+        let (target, _server) = echo();
+        let mut client = pair.client(target);
+        client.write_all(b"hello").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+        client
+    });
+    let (target, _server) = echo();
+    let began = Instant::now();
+    let mut beyond = pair.client(target);
+    beyond.write_all(b"hello").unwrap();
+    assert!(is_reset(beyond.read(&mut [0; 5])));
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(8), "{waited:?}");
+    assert!(!pair.near.is_up());
+    drop(standing);
+    let began = Instant::now();
+    while !pair.near.is_up() {
+        assert!(began.elapsed() < Duration::from_secs(2), "no room");
+        thread::sleep(Duration::from_millis(10));
+    }
+    pair.echoes(100_000);
 }
 
 /// Only HTTP/2 is there, and what is on the way forgets it: new flows wait for it no longer.
