@@ -181,7 +181,7 @@ struct NearEnd(Near);
 
 impl Tunnels for NearEnd {
     fn is_up(&self) -> bool {
-        self.0.is_up()
+        self.0.admits()
     }
 
     fn awaited(&self, client: IpAddr) -> (usize, usize) {

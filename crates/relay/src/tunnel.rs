@@ -33,7 +33,7 @@ pub enum NoTunnel {
 
 /// Carries flows over the satellite by tunnels.
 pub trait Tunnels: fmt::Debug + Send + Sync {
-    /// Whether it can at present.
+    /// Whether it can at present. It is asked once for each connection.
     fn is_up(&self) -> bool;
 
     /// How many tunnels were asked for whose far end has not dialled yet, and how many of these carry connections of `client`.

@@ -7,13 +7,38 @@ use bentpipe_connect_tcp::DialError;
 use bentpipe_tunnel::TunnelId;
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How long new connections do without, at first and at most, until one is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MOST: Duration = Duration::from_secs(30);
 /// Between two lines of the log.
 const WARN: Duration = Duration::from_secs(60);
+
+/// What new connections do: all take tunnels, none does, or the next one alone does.
+const ADMITS: u8 = 0;
+const REACHED: u8 = 1;
+const TRIES: u8 = 2;
+
+/// For the threads that have new connections.
+#[derive(Debug, Default)]
+pub(crate) struct Admission(AtomicU8);
+
+impl Admission {
+    /// Whether a tunnel may be asked for.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != REACHED
+    }
+
+    /// Whether a new connection may take a tunnel; whether it is the only one, which the driver has to note.
+    pub(crate) fn admit(&self) -> (bool, bool) {
+        let order = Ordering::Relaxed;
+        match self.0.compare_exchange(TRIES, REACHED, order, order) {
+            Ok(_) => (true, true),
+            Err(state) => (state == ADMITS, false),
+        }
+    }
+}
 
 /// What the far end has said of it, and since when that is to be doubted.
 #[derive(Debug, Default)]
@@ -23,11 +48,12 @@ pub(crate) struct FarEndLimit {
     pause: Duration,
     /// When one more is tried.
     until: Instant,
-    /// The one that is tried.
+    /// The next new connection is to try; one does, and has yet to ask; and its tunnel.
+    offered: bool,
+    expected: bool,
     tried: Option<TunnelId>,
     warned: Option<Instant>,
-    /// For other threads: new connections do without.
-    pub(crate) reached: Arc<AtomicBool>,
+    pub(crate) admission: Arc<Admission>,
 }
 
 impl FarEndLimit {
@@ -38,10 +64,11 @@ impl FarEndLimit {
             self.most = self.most.map(|most| most.min(own));
             return false;
         }
-        let goes_on = now.since(self.until) <= self.pause;
+        let goes_on = self.most.is_some() || now.since(self.until) <= PAUSE_MOST;
         self.pause = if goes_on { self.pause * 2 } else { PAUSE };
         self.pause = self.pause.clamp(PAUSE, PAUSE_MOST);
-        (self.most, self.until, self.tried) = (Some(own), now + self.pause, None);
+        (self.most, self.until) = (Some(own), now + self.pause);
+        (self.offered, self.expected, self.tried) = (false, false, None);
         let warns = self.warned.is_none_or(|at| now.since(at) >= WARN);
         if warns {
             self.warned = Some(now);
@@ -58,25 +85,42 @@ impl FarEndLimit {
 
     /// A tunnel is asked for: the first after a pause is the one that is tried, and others do without until it is answered.
     pub(crate) fn asked(&mut self, tunnel: TunnelId, now: Instant) {
-        if self.most.is_some() && self.until <= now {
+        if self.most.is_some() && (self.expected || self.until <= now) {
             (self.tried, self.until) = (Some(tunnel), now + self.pause);
+            (self.offered, self.expected) = (false, false);
         }
     }
 
     /// It is another connection from now on, or another far end.
     pub(crate) fn forget(&mut self) {
         (self.most, self.tried) = (None, None);
-        self.reached.store(false, Ordering::Relaxed);
+        (self.offered, self.expected) = (false, false);
+        self.admission.0.store(ADMITS, Ordering::Relaxed);
     }
 
-    /// Whether new connections do without, while this end has `own` tunnels.
-    fn is_reached(&self, own: usize, now: Instant) -> bool {
-        self.most.is_some_and(|most| own >= most) && now < self.until
+    /// Tells what new connections do while this end has `own` tunnels.
+    fn tell(&mut self, own: usize, now: Instant) {
+        let state = if self.most.is_none_or(|most| own < most) {
+            ADMITS
+        } else if now < self.until {
+            REACHED
+        } else if !self.offered {
+            self.offered = true;
+            TRIES
+        } else if self.admission.is_open() {
+            return;
+        } else {
+            // A client that is answered early may never ask.
+            (self.offered, self.expected) = (false, true);
+            self.until = now + self.pause;
+            REACHED
+        };
+        self.admission.0.store(state, Ordering::Relaxed);
     }
 
-    /// When that is over.
+    /// When one more is tried.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        Some(self.until).filter(|_| self.reached.load(Ordering::Relaxed))
+        Some(self.until).filter(|_| !self.admission.is_open())
     }
 }
 
@@ -87,12 +131,12 @@ impl Driver {
         let Part::Near(asking) = &mut self.part else {
             return;
         };
+        let own = own + asking.reserved();
         if answer != Err(DialError::Limit) {
             asking.limit.admitted(tunnel);
-        } else if asking.limit.refused(tunnel, own + asking.reserved(), now) {
-            let tunnels = own;
+        } else if asking.limit.refused(tunnel, own, now) {
             tracing::warn!(
-                tunnels,
+                tunnels = own,
                 "the far end admits no more tunnels of this key: new connections do without"
             );
         }
@@ -103,8 +147,8 @@ impl Driver {
     pub(crate) fn tell_limit(&mut self) {
         let (own, now) = (self.open(), self.now());
         if let Part::Near(asking) = &mut self.part {
-            let reached = asking.limit.is_reached(own + asking.reserved(), now);
-            asking.limit.reached.store(reached, Ordering::Relaxed);
+            let reserved = asking.reserved();
+            asking.limit.tell(own + reserved, now);
         }
     }
 }
@@ -125,34 +169,61 @@ mod tests {
         Instant::ZERO + Duration::from_secs(seconds)
     }
 
-    /// One that ends makes room for one. After a pause one more is tried, and the pause doubles while that is refused.
+    /// Whether new connections, so many of them, take tunnels while this end has `own`.
+    fn admitted(limit: &mut FarEndLimit, own: usize, now: u64) -> [bool; 3] {
+        limit.tell(own, at(now));
+        [(); 3].map(|()| limit.admission.admit().0)
+    }
+
+    const NONE: [bool; 3] = [false; 3];
+    const ONE: [bool; 3] = [true, false, false];
+    const ALL: [bool; 3] = [true; 3];
+
+    /// One that ends makes room. After a pause one more is tried, and the pause doubles while that is refused.
     #[test]
     fn one_is_tried_after_a_pause_that_doubles() {
-        let mut limit = FarEndLimit::default();
-        assert!(!limit.is_reached(9, at(100)));
+        let limit = &mut FarEndLimit::default();
+        assert_eq!(admitted(limit, 9, 100), ALL);
         assert!(limit.refused(tunnel(1), 5, at(100)));
         assert!(!limit.refused(tunnel(2), 4, at(100)));
-        assert!(limit.is_reached(4, at(100)) && !limit.is_reached(3, at(100)));
-        let (mut now, mut pauses) = (101, Vec::new());
+        assert_eq!(admitted(limit, 4, 100), NONE);
+        assert_eq!(admitted(limit, 3, 100), ALL);
+        let (mut now, mut pauses) = (102, Vec::new());
         for number in 3..10 {
-            assert!(!limit.is_reached(4, at(now)));
+            assert_eq!(admitted(limit, 4, now), ONE);
             limit.asked(tunnel(number), at(now));
-            assert!(limit.is_reached(5, at(now)), "others wait for its answer");
+            assert_eq!(admitted(limit, 5, now), NONE);
             limit.refused(tunnel(number), 4, at(now));
             let begun = now;
-            while limit.is_reached(4, at(now)) {
-                now += 1;
-            }
+            now = limit.until.since(Instant::ZERO).as_secs();
             pauses.push(now - begun);
         }
-        assert_eq!(pauses, [2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(pauses, [4, 8, 16, 30, 30, 30, 30]);
+        assert_eq!(admitted(limit, 4, now), ONE);
         limit.asked(tunnel(10), at(now));
         limit.admitted(tunnel(2));
-        assert!(limit.is_reached(5, at(now)), "it was asked for before");
+        assert_eq!(admitted(limit, 5, now), NONE, "it was asked for before");
         limit.admitted(tunnel(10));
-        assert!(!limit.is_reached(5, at(now)));
+        assert_eq!(admitted(limit, 5, now), ALL);
         // Long afterwards it begins anew.
         limit.refused(tunnel(11), 5, at(now + 100));
-        assert!(!limit.is_reached(5, at(now + 101)));
+        assert_eq!(admitted(limit, 5, now + 101), NONE);
+        assert_eq!(admitted(limit, 5, now + 102), ONE);
+    }
+
+    /// Who is to try and never asks keeps others from it for a pause.
+    #[test]
+    fn who_tries_and_does_not_ask_is_not_waited_for_longer_than_a_pause() {
+        let limit = &mut FarEndLimit::default();
+        limit.refused(tunnel(1), 0, at(100));
+        for now in [102, 104, 106] {
+            assert_eq!(admitted(limit, 0, now), ONE);
+            assert_eq!(admitted(limit, 0, now), NONE);
+            assert_eq!(admitted(limit, 0, now + 1), NONE);
+        }
+        // And one that asks late is heeded.
+        limit.asked(tunnel(2), at(107));
+        limit.admitted(tunnel(2));
+        assert_eq!(admitted(limit, 0, 107), ALL);
     }
 }

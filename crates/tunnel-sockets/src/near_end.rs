@@ -3,7 +3,7 @@
 use crate::awaited::{Awaited, AwaitedAnswer};
 use crate::driver::{Driver, Part};
 use crate::fall_back::FallBack;
-use crate::far_end_limit::FarEndLimit;
+use crate::far_end_limit::{Admission, FarEndLimit};
 use crate::first_flight::FirstFlight;
 use crate::flow::Phase;
 use bentpipe_base::Instant;
@@ -78,7 +78,7 @@ pub struct Near {
     waker: Arc<Waker>,
     up: Arc<AtomicBool>,
     full: Arc<AtomicBool>,
-    limited: Arc<AtomicBool>,
+    admission: Arc<Admission>,
     next: Arc<AtomicU64>,
     awaited: Arc<Awaited>,
 }
@@ -87,7 +87,18 @@ impl Near {
     /// Whether tunnels may be opened at present, if only in a first flight.
     pub fn is_up(&self) -> bool {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        is_set(&self.up) && !is_set(&self.full) && !is_set(&self.limited)
+        is_set(&self.up) && !is_set(&self.full) && self.admission.is_open()
+    }
+
+    /// Whether a new connection may have a tunnel. It is asked once for each: there may be one that is to try for all.
+    pub fn admits(&self) -> bool {
+        let (admits, tries) = { self.is_up() }
+            .then(|| self.admission.admit())
+            .unwrap_or_default();
+        if tries {
+            self.waker.wake();
+        }
+        admits
     }
 
     /// Carries a client's connection to `target`; it is reset where that fails. What the client has said leaves with the request.
@@ -208,7 +219,7 @@ impl Asking {
             waker,
             up: Arc::clone(&up),
             full: Arc::clone(&full),
-            limited: Arc::clone(&limit.reached),
+            admission: Arc::clone(&limit.admission),
             next: Arc::default(),
             awaited: Arc::default(),
         };
