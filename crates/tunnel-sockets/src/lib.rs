@@ -36,6 +36,7 @@ mod silence;
 mod stalled;
 mod target_policy;
 mod tcp_port;
+mod ticket;
 mod udp_health;
 mod udp_port;
 
@@ -48,6 +49,7 @@ pub use driver_handle::{ConnectionStatus, Counters, FecCounters, FecStatus, Hand
 pub use far_end::{ClientLimits, Far};
 pub use identity_file::{IdentityFileError, make_identity, read_identity};
 pub use link_settings::Link;
-pub use near_end::{Keep, Near, NoTunnel, Ticket};
+pub use near_end::{Keep, Near, NoTunnel};
 pub use target_policy::{Policy, Rule};
 pub use tcp_port::TcpSettings;
+pub use ticket::Ticket;

@@ -6,6 +6,7 @@ use crate::fall_back::FallBack;
 use crate::far_end_limit::{Admission, FarEndLimit};
 use crate::first_flight::FirstFlight;
 use crate::flow::Phase;
+use crate::ticket::Ticket;
 use bentpipe_base::Instant;
 use bentpipe_connect_tcp::{DialError, Target};
 use bentpipe_quic::ConnectionId;
@@ -92,9 +93,10 @@ impl Near {
 
     /// Whether a new connection may have a tunnel. It is asked once for each: there may be one that is to try for all.
     pub fn admits(&self) -> bool {
-        let (admits, tries) = { self.is_up() }
-            .then(|| self.admission.admit())
-            .unwrap_or_default();
+        if !self.is_up() {
+            return false;
+        }
+        let (admits, tries) = self.admission.admit();
         if tries {
             self.waker.wake();
         }
@@ -134,35 +136,11 @@ impl Near {
         }
     }
 
-    fn hand(&self, hand: Hand) {
+    pub(crate) fn hand(&self, hand: Hand) {
         if let Err(refused) = self.hands.send(hand) {
             refused.0.refuse(NoTunnel::Down);
         }
         self.waker.wake();
-    }
-}
-
-/// A tunnel that was asked for. Dropping it resets the tunnel.
-#[derive(Debug)]
-pub struct Ticket {
-    number: Option<u64>,
-    near: Near,
-}
-
-impl Ticket {
-    /// Carries a client's connection on the tunnel.
-    pub fn join(mut self, socket: TcpStream, keep: Keep) {
-        if let Some(number) = self.number.take() {
-            self.near.hand(Hand::Join(number, socket, keep));
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if let Some(number) = self.number.take() {
-            self.near.hand(Hand::Forget(number));
-        }
     }
 }
 
