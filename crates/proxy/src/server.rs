@@ -12,7 +12,7 @@ use bentpipe_management::control_socket::{self, Answering};
 use bentpipe_management::metrics_server::{self, Documents};
 use bentpipe_management::{BoundedServer, Shutdown, SocketFile};
 use bentpipe_os::netlink::{Netlink, NetlinkError};
-use bentpipe_process::{cgroup, sched};
+use bentpipe_process::{cgroup, limits, sched};
 use bentpipe_quic::UnusableControl;
 use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
 use bentpipe_tunnel_sockets::{
@@ -196,6 +196,8 @@ impl Proxy {
     /// # Errors
     /// [`StartError`].
     pub fn start(config: &Config, file: &Path) -> Result<Self, StartError> {
+        // Each tunnel takes a descriptor, and a shell's limit is far below their number.
+        limits::raise_descriptors().map_err(system("raise the limit on open files"))?;
         let identity = read_identity(&config.identity)?;
         let key = identity.public().to_string();
         let read = |files: &CertificateFiles| files.read(&identity);

@@ -3,6 +3,7 @@
 use bentpipe_connect_tcp::DialError;
 use bentpipe_quic::PublicKey;
 use bentpipe_sockets::epoll::Waker;
+use bentpipe_sockets::socket;
 use bentpipe_tunnel::TunnelId;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -164,8 +165,11 @@ fn answer(board: &Board, told: &Sender<Resolved>, waker: &Waker) {
     }
 }
 
-/// What the kernel's error of a dial is called.
+/// What the kernel's error of a dial is called. Without descriptors or memory no more tunnels are to be asked for.
 pub(crate) fn failure(error: &io::Error) -> DialError {
+    if socket::is_exhausted(error) {
+        return DialError::Limit;
+    }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => DialError::Refused,
         io::ErrorKind::TimedOut => DialError::Timeout,
@@ -176,5 +180,23 @@ pub(crate) fn failure(error: &io::Error) -> DialError {
         io::ErrorKind::PermissionDenied => DialError::Prohibited,
         io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => DialError::Terminated,
         _ => DialError::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_descriptors_left_admits_no_more_tunnels() {
+        use rustix::io::Errno;
+        for (errno, why) in [
+            (Errno::MFILE, DialError::Limit),
+            (Errno::NOBUFS, DialError::Limit),
+            (Errno::CONNREFUSED, DialError::Refused),
+            (Errno::INVAL, DialError::Internal),
+        ] {
+            assert_eq!(failure(&errno.into()), why);
+        }
     }
 }
