@@ -53,6 +53,7 @@ pub(crate) struct FarEndLimit {
     expected: bool,
     tried: Option<TunnelId>,
     warned: Option<Instant>,
+    warned_of_routes: Option<Instant>,
     pub(crate) admission: Arc<Admission>,
 }
 
@@ -69,11 +70,7 @@ impl FarEndLimit {
         self.pause = self.pause.clamp(PAUSE, PAUSE_MOST);
         (self.most, self.until) = (Some(own), now + self.pause);
         (self.offered, self.expected, self.tried) = (false, false, None);
-        let warns = self.warned.is_none_or(|at| now.since(at) >= WARN);
-        if warns {
-            self.warned = Some(now);
-        }
-        warns
+        warns(&mut self.warned, now)
     }
 
     /// A tunnel was answered otherwise.
@@ -124,6 +121,15 @@ impl FarEndLimit {
     }
 }
 
+/// Whether the log is to tell once more of what it was told of then.
+fn warns(warned: &mut Option<Instant>, now: Instant) -> bool {
+    let warns = warned.is_none_or(|at| now.since(at) >= WARN);
+    if warns {
+        *warned = Some(now);
+    }
+    warns
+}
+
 impl Driver {
     /// Near: the far end has answered for a tunnel, which is gone where it failed.
     pub(crate) fn heed_limit(&mut self, tunnel: TunnelId, answer: Result<(), DialError>) {
@@ -132,6 +138,11 @@ impl Driver {
             return;
         };
         let own = own + asking.reserved();
+        if answer == Err(DialError::Unroutable) && warns(&mut asking.limit.warned_of_routes, now) {
+            tracing::warn!(
+                "the far end has no route to where clients connect to, as where its host has no IPv6: a policy with `action = \"bypass\"` has that pass end to end"
+            );
+        }
         if answer != Err(DialError::Limit) {
             asking.limit.admitted(tunnel);
         } else if asking.limit.refused(tunnel, own, now) {
