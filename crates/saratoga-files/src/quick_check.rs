@@ -27,11 +27,15 @@ pub(crate) fn rest_of_second(modified: i64) -> Option<Duration> {
     (rest <= Duration::from_secs(1)).then_some(rest)
 }
 
-/// The time for a copy of what was asked for at `asked` and has the time `modified`.
+/// A clock that is further behind is none.
+const BEHIND: u32 = 24 * 60 * 60;
+
+/// The time for a copy of what was asked for at `asked` and has the time `modified`. It may have been opened long after that, behind an
+/// outage.
 pub(crate) fn time_of_copy(modified: Time, asked: SystemTime) -> Time {
     let asked = asked.duration_since(UNIX_EPOCH);
     let asked = Time::from_posix(asked.map_or(0, |time| time.as_secs() as i64));
-    if asked.0.abs_diff(modified.0) < RECENT {
+    if asked.0 < modified.0.saturating_add(RECENT) && modified.0 < asked.0.saturating_add(BEHIND) {
         Time(modified.0.saturating_sub(1))
     } else {
         modified
@@ -124,8 +128,15 @@ mod tests {
             assert_eq!(rest_of_second(settled), None);
         }
         let now_as_saratoga = Time::from_posix(seconds);
-        for (ago, earlier) in [(0, 1), (9, 1), (10, 0), (100, 0)] {
-            let modified = Time(now_as_saratoga.0 - ago);
+        for (later, earlier) in [
+            (-100_000, 0),
+            (-10, 0),
+            (-9, 1),
+            (0, 1),
+            (60, 1),
+            (100_000, 0),
+        ] {
+            let modified = Time(now_as_saratoga.0.wrapping_add_signed(later));
             assert_eq!(time_of_copy(modified, now).0, modified.0 - earlier);
         }
     }
