@@ -63,7 +63,7 @@ fn every_promise_names_a_test() {
 }
 
 /// Who asks for the time of day, which anybody may set back and forth, and what for. No deadline is among it.
-const ASKERS: [(&str, &str); 8] = [
+const ASKERS: [(&str, &str); 9] = [
     (
         "quic/src/address_validation_tokens.rs",
         "compares when tokens were issued",
@@ -80,6 +80,10 @@ const ASKERS: [(&str, &str); 8] = [
     (
         "saratoga-files/src/metadata.rs",
         "tells the date of a stream",
+    ),
+    (
+        "saratoga-files/src/quick_check.rs",
+        "knows whether a file may change again in the second of its date",
     ),
     (
         "saratoga-udp/src/authenticate.rs",

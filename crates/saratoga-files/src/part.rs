@@ -2,14 +2,14 @@
 
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
-use crate::quick_check::time_of_copy;
+use crate::quick_check::{self, time_of_copy};
 use crate::record::{self, Record};
 use crate::reservation::Reservations;
 use crate::task::{Task, Thread};
 use crate::tree::{Folder, PART, RECORD, is_gone, is_taken};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
-use bentpipe_wire::saratoga::{Checksum, Metadata};
+use bentpipe_wire::saratoga::{Checksum, Metadata, Time};
 use notes::Notes;
 use rustix::fs::{FlockOperation, Mode, Timestamps};
 use rustix::time::Timespec;
@@ -20,7 +20,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
-use std::time::SystemTime;
 
 /// How often a part that others put under its name meanwhile is opened at most.
 const TRIES: u32 = 100;
@@ -51,7 +50,7 @@ pub struct Part {
     /// What was recorded last.
     recorded: Option<Record>,
     /// When it was opened: before that nothing is asked for.
-    opened: SystemTime,
+    opened: Time,
 }
 
 impl Part {
@@ -86,7 +85,7 @@ impl Part {
             noting: None,
             lost: false,
             recorded: None,
-            opened: SystemTime::now(),
+            opened: quick_check::now(),
         };
         let record = part.load();
         let kept = record.as_ref().map(Record::kept);

@@ -30,11 +30,15 @@ pub(crate) fn rest_of_second(modified: i64) -> Option<Duration> {
 /// A clock that is further behind is none.
 const BEHIND: u32 = 24 * 60 * 60;
 
+/// The time of this machine.
+pub(crate) fn now() -> Time {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Time::from_posix(now.map_or(0, |time| time.as_secs() as i64))
+}
+
 /// The time for a copy of what was asked for at `asked` and has the time `modified`. It may have been opened long after that, behind an
 /// outage.
-pub(crate) fn time_of_copy(modified: Time, asked: SystemTime) -> Time {
-    let asked = asked.duration_since(UNIX_EPOCH);
-    let asked = Time::from_posix(asked.map_or(0, |time| time.as_secs() as i64));
+pub(crate) fn time_of_copy(modified: Time, asked: Time) -> Time {
     if asked.0 < modified.0.saturating_add(RECENT) && modified.0 < asked.0.saturating_add(BEHIND) {
         Time(modified.0.saturating_sub(1))
     } else {
@@ -121,13 +125,12 @@ mod tests {
 
     #[test]
     fn what_may_change_once_more_in_its_second_is_known() {
-        let now = SystemTime::now();
-        let seconds = now.duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let now = now();
+        let seconds = now.posix();
         assert!(rest_of_second(seconds).is_some_and(|rest| !rest.is_zero()));
         for settled in [seconds - 2, seconds + 3, 0, -1] {
             assert_eq!(rest_of_second(settled), None);
         }
-        let now_as_saratoga = Time::from_posix(seconds);
         for (later, earlier) in [
             (-100_000, 0),
             (-10, 0),
@@ -136,7 +139,7 @@ mod tests {
             (60, 1),
             (100_000, 0),
         ] {
-            let modified = Time(now_as_saratoga.0.wrapping_add_signed(later));
+            let modified = Time(now.0.wrapping_add_signed(later));
             assert_eq!(time_of_copy(modified, now).0, modified.0 - earlier);
         }
     }

@@ -454,8 +454,15 @@ mod tests {
         let path = |name: &str| root.path().join(name);
         std::fs::write(path("X"), "content").unwrap();
         let file = File::options().write(true).open(path("X")).unwrap();
-        let modified = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        file.set_modified(modified).unwrap();
+        let modified = rustix::time::Timespec {
+            tv_sec: 1_700_000_000,
+            tv_nsec: 0,
+        };
+        let times = rustix::fs::Timestamps {
+            last_access: modified,
+            last_modification: modified,
+        };
+        rustix::fs::futimens(&file, &times).unwrap();
         let stamp = Stamp::from(&file.metadata().unwrap());
         symlink("X", path("link")).unwrap();
         let tree = Tree::open(root.path()).unwrap();

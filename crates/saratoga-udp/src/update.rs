@@ -146,15 +146,21 @@ fn is_missing(error: &Error) -> bool {
 mod tests {
     use super::*;
     use bentpipe_saratoga_files::LocalFile;
-    use std::time::{Duration, UNIX_EPOCH};
 
     /// A file of 2023 that is to be each of `remotes`.
     fn puts(folder: &std::path::Path, remotes: &[&str]) -> Vec<Job> {
         let path = folder.join("file");
         std::fs::write(&path, "content").unwrap();
         let file = std::fs::File::options().write(true).open(&path).unwrap();
-        let modified = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        file.set_modified(modified).unwrap();
+        let modified = rustix::time::Timespec {
+            tv_sec: 1_700_000_000,
+            tv_nsec: 0,
+        };
+        let times = rustix::fs::Timestamps {
+            last_access: modified,
+            last_modification: modified,
+        };
+        rustix::fs::futimens(&file, &times).unwrap();
         let put = |remote: &&str| Job::Put {
             local: Some(LocalFile::named(path.clone())),
             remote: remote.to_string(),
